@@ -1,0 +1,40 @@
+# Thin: sets up what is missing, then calls CMake and CTest. `make test` is all a fresh machine needs.
+.PHONY: build demo test bench format install tsan clean
+jobs := $(shell nproc)
+prefix ?= /usr/local
+
+build:
+	@scripts/setup build
+	@cmake --preset release > /dev/null
+	@cmake --build --preset release --parallel $(jobs)
+
+demo: build
+	@build/gravac compressors
+
+# The suite in release, then under the address and undefined-behaviour sanitizers.
+test: build
+	@ctest --preset release --parallel $(jobs)
+	@cmake --preset asan > /dev/null
+	@cmake --build --preset asan --parallel $(jobs)
+	@ctest --preset asan --parallel $(jobs)
+
+tsan:
+	@scripts/setup build
+	@cmake --preset tsan > /dev/null
+	@cmake --build --preset tsan --parallel $(jobs)
+	@ctest --preset tsan --parallel $(jobs)
+
+bench:
+	@scripts/setup build bench
+	@$(MAKE) --no-print-directory build
+	@build/bench/goals
+
+install: build
+	@cmake --install build --prefix $(prefix)
+
+format:
+	@scripts/setup format
+	@git ls-files '*.h' '*.cc' | xargs clang-format -i
+
+clean:
+	@rm -rf build

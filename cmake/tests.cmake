@@ -1,0 +1,45 @@
+# Every concept's test lies beside it: gravac/X_test.cc tests gravac/X.h.
+find_package(GTest REQUIRED)
+find_package(rapidcheck REQUIRED)
+
+add_library(gravac_testing INTERFACE)
+target_link_libraries(gravac_testing INTERFACE gravac gravac_flags GTest::gtest_main rapidcheck)
+
+# gravac_test(NAME [SHARDS]): long tests run in shards, so that all cores have work.
+function(gravac_test name)
+  add_executable(${name}_test gravac/${name}_test.cc)
+  target_link_libraries(${name}_test PRIVATE gravac_testing)
+  set(shards 1)
+  if(ARGC GREATER 1)
+    set(shards ${ARGV1})
+  endif()
+  foreach(shard RANGE 1 ${shards})
+    set(test ${name})
+    if(shards GREATER 1)
+      set(test ${name}_${shard})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${test} COMMAND ${name}_test)
+    # A fixed seed: the same cases every time.
+    set_tests_properties(${test} PROPERTIES ENVIRONMENT
+      "RC_PARAMS=seed=1;GTEST_TOTAL_SHARDS=${shards};GTEST_SHARD_INDEX=${index}")
+  endforeach()
+endfunction()
+
+gravac_test(compressor)
+gravac_test(gain)
+gravac_test(gradient)
+gravac_test(histogram)
+gravac_test(kernels)
+gravac_test(momentum)
+gravac_test(packing)
+gravac_test(random)
+gravac_test(step 4)
+gravac_test(workers)
+
+add_test(NAME layering COMMAND ${PROJECT_SOURCE_DIR}/tests/layering ${PROJECT_SOURCE_DIR})
+add_test(NAME program COMMAND ${PROJECT_SOURCE_DIR}/tests/program $<TARGET_FILE:gravac_program>)
+if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
+  gravac_test(step_allocation)
+  add_test(NAME install COMMAND ${PROJECT_SOURCE_DIR}/tests/install ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+endif()
