@@ -1,0 +1,116 @@
+#pragma once
+
+// What several tests need: gradients of many kinds, and the plain meaning of a step.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <numeric>
+#include <random>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gravac/compressor.h"
+#include "gravac/gradient.h"
+#include "gravac/step.h"
+
+namespace gravac::testing {
+
+inline const std::vector<std::string> kKinds = {"gauss",       "laplace",  "student",
+                                                "mostly-zero", "constant", "row-correlated"};
+inline const std::vector<std::size_t> kSizes = {0, 1, 7, 8, 9, 1000, 65'537, 1'000'000};
+
+// Entries of a kind of gradient. Kept for the next caller: making them takes longer than most tests.
+inline const std::vector<float>& gradient_of(const std::string& kind, std::size_t n, unsigned seed = 1) {
+  static std::map<std::tuple<std::string, std::size_t, unsigned>, std::vector<float>> made;
+  auto& values = made[{kind, n, seed}];
+  if (!values.empty() || n == 0) return values;
+  std::mt19937 random(seed);
+  std::normal_distribution<float> gauss(0, 1e-3f);
+  std::exponential_distribution<float> exponential(1e3f);
+  std::student_t_distribution<float> student(3);
+  std::uniform_real_distribution<float> uniform;
+  values.resize(n);
+  float scale = 1;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (kind == "gauss") values[i] = gauss(random);
+    if (kind == "laplace") values[i] = (uniform(random) < 0.5f ? -1.0f : 1.0f) * exponential(random);
+    if (kind == "student") values[i] = 1e-3f * student(random);
+    if (kind == "mostly-zero") values[i] = uniform(random) < 0.02f ? gauss(random) : 0;
+    if (kind == "constant") values[i] = 0.25f;
+    if (kind == "row-correlated") {
+      if (i % 512 == 0) scale = std::exp(2000 * gauss(random));
+      values[i] = scale * gauss(random);
+    }
+  }
+  return values;
+}
+
+// `n` entries in segments as uneven as those of a model: empty, of one entry, small and large.
+inline Layout uneven_layout(std::size_t n) {
+  Layout layout;
+  layout.add("empty", 0);
+  std::size_t left = n, size = 1;
+  for (int i = 0; left > 0; ++i) {
+    const std::size_t take = std::min(left, size);
+    layout.add("segment" + std::to_string(i), take);
+    left -= take;
+    size = i % 4 == 3 ? 1 : size * 7 + 3;
+  }
+  return layout;
+}
+
+// Whether a compressor may keep `count` entries when asked for `keep`.
+inline bool respects_keep(const std::string& compressor, std::size_t count, std::size_t keep) {
+  const auto found = static_cast<double>(count), target = static_cast<double>(keep);
+  if (compressor == "dgc") return found >= 0.7 * target && found <= 1.3 * target;
+  if (compressor == "redsync") return count >= keep && count < std::max<std::size_t>(2 * keep, 1);
+  if (compressor == "sidco") return 2 * count >= keep && count <= 2 * keep;
+  return count == keep;
+}
+
+inline std::vector<float> sum(std::span<const float> a, std::span<const float> b) {
+  std::vector<float> result(a.begin(), a.end());
+  for (std::size_t i = 0; i < result.size(); ++i) result[i] += b[i];
+  return result;
+}
+
+inline double plain_energy(std::span<const float> values) {
+  return std::accumulate(values.begin(), values.end(), 0.0,
+                         [](double total, double value) { return total + value * value; });
+}
+
+// Exact Top-k as one would write it on paper: positions ascending.
+inline std::vector<std::uint32_t> plain_topk(std::span<const float> values, std::size_t keep) {
+  std::vector<std::uint32_t> order(values.size());
+  std::iota(order.begin(), order.end(), 0u);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](auto a, auto b) { return std::abs(values[a]) > std::abs(values[b]); });
+  order.resize(keep);
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+// Top-k of `values` in each part of `layout` that the granularity names, directly from all entries.
+inline Sparse plain_topk(std::span<const float> values, const Layout& layout, Granularity granularity,
+                         double factor) {
+  Sparse result;
+  const auto add = [&](std::size_t begin, std::size_t size) {
+    for (const std::uint32_t i : plain_topk(values.subspan(begin, size), keep_count(size, factor))) {
+      result.positions.push_back(static_cast<std::uint32_t>(begin) + i);
+      result.values.push_back(values[begin + i]);
+    }
+  };
+  if (granularity == Granularity::global) {
+    add(0, values.size());
+  } else {
+    for (const Segment& segment : layout.segments()) add(segment.begin, segment.size);
+  }
+  return result;
+}
+
+}  // namespace gravac::testing
