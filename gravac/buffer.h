@@ -1,0 +1,63 @@
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <span>
+
+namespace gravac {
+
+// Whether a buffer will be touched from end to end, or is mostly room in reserve.
+enum class Pages { huge, small };
+
+// An array that only grows and does not initialise what it holds. Room that was
+// reserved and never touched costs address space, not memory: so buffers are
+// sized for the worst case once, and a step allocates nothing. Huge pages make
+// the first touch of a gradient-sized buffer some ten times cheaper.
+template <class T>
+class Buffer {
+ public:
+  explicit Buffer(Pages pages = Pages::small) : pages_(pages) {}
+
+  // Makes room for `size` entries. What the buffer held is lost if it grows.
+  void reserve(std::size_t size) {
+    if (size <= size_) return;
+    data_.reset();
+    size_ = 0;
+    const std::size_t bytes = (size * sizeof(T) + kAlign - 1) / kAlign * kAlign;
+    data_.reset(static_cast<T*>(std::aligned_alloc(bytes < kHuge ? kAlign : kHuge, rounded(bytes))));
+    if (!data_) throw std::bad_alloc();
+    size_ = size;
+    if (bytes >= kHuge) {
+      madvise(data_.get(), rounded(bytes), pages_ == Pages::huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+    }
+  }
+
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
+  std::size_t size() const { return size_; }
+  std::span<T> span() { return {data_.get(), size_}; }
+  std::span<const T> span() const { return {data_.get(), size_}; }
+
+ private:
+  static constexpr std::size_t kAlign = 64;
+  static constexpr std::size_t kHuge = std::size_t{2} << 20;
+
+  // aligned_alloc wants a multiple of the alignment.
+  static std::size_t rounded(std::size_t bytes) {
+    return bytes < kHuge ? bytes : (bytes + kHuge - 1) / kHuge * kHuge;
+  }
+
+  struct Free {
+    void operator()(T* data) const { std::free(data); }
+  };
+
+  Pages pages_;
+  std::unique_ptr<T[], Free> data_;
+  std::size_t size_ = 0;
+};
+
+}  // namespace gravac

@@ -1,0 +1,473 @@
+#include "gravac/kernels.h"
+
+#include <algorithm>
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "gravac/kernels.cc"
+#include <hwy/cache_control.h>
+#include <hwy/foreach_target.h>  // compiles this file once per instruction set
+#include <hwy/highway.h>
+
+// Entries are taken in blocks that fit the first-level cache together with
+// their residual. Within a block squares are summed in float lanes, a hundred
+// or so to a lane; blocks are summed in double.
+#ifndef GRAVAC_KERNELS_BLOCK
+#define GRAVAC_KERNELS_BLOCK
+namespace gravac {
+
+inline constexpr std::size_t kBlock = 1024;
+inline constexpr std::size_t kPrefetch = 512;  // entries of the residual
+
+// Whether a float sum of squares can be trusted: neither overflown nor eaten
+// by underflow. Squares of denormals vanish, those of 1e20 overflow.
+inline bool trusted(float sum) {
+  return sum > 1e-24f && sum < 1e36f;
+}
+
+// The slow and always right sum of squares. Infinite if any value is unusable.
+inline double careful_energy(const float* values, std::size_t n) {
+  std::uint32_t greatest = 0;
+  for (std::size_t i = 0; i < n; ++i) greatest = std::max(greatest, magnitude(values[i]));
+  if (greatest == 0) return 0;
+  if (greatest >= kHugeMagnitude) return std::numeric_limits<double>::infinity();
+  double sum = 0;
+  for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(values[i]) * values[i];
+  return sum;
+}
+
+// The energy of those at or above `bits`.
+inline double careful_energy_from(const float* values, std::size_t n, std::uint32_t bits) {
+  double sum = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    if (magnitude(values[i]) >= bits) sum += static_cast<double>(values[i]) * values[i];
+  }
+  return sum;
+}
+
+// For each set of 8 lanes, the numbers of the lanes in it.
+struct LaneLists {
+  alignas(64) std::uint16_t lanes[256][8];
+};
+inline constexpr LaneLists kLaneLists = [] {
+  LaneLists lists{};
+  for (unsigned mask = 0; mask < 256; ++mask) {
+    for (unsigned lane = 0, next = 0; lane < 8; ++lane) {
+      if ((mask >> lane) & 1) lists.lanes[mask][next++] = static_cast<std::uint16_t>(lane);
+    }
+  }
+  return lists;
+}();
+
+// Entries of a block, by their offset in it.
+struct Offsets {
+  alignas(64) std::uint16_t at[kBlock + 64];
+};
+
+// Drops what was collected, after putting it back where it came from.
+inline void spill(Pairs& pairs, float* residual) {
+  if (residual) {
+    for (std::size_t i = 0; i < pairs.size; ++i) residual[pairs.positions[i]] = pairs.values[i];
+  }
+  pairs.size = 0;
+  pairs.full = true;
+}
+
+}  // namespace gravac
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace gravac::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using DF = hn::ScalableTag<float>;
+using DI = hn::RebindToSigned<DF>;
+using DU = hn::RebindToUnsigned<DF>;
+using VF = hn::Vec<DF>;
+using VI = hn::Vec<DI>;
+using MI = hn::Mask<DI>;
+#if HWY_TARGET == HWY_SCALAR
+using D16 = hn::ScalableTag<std::uint16_t>;
+#else
+using D16 = hn::FixedTag<std::uint16_t, 8>;
+#endif
+using V16 = hn::Vec<D16>;
+constexpr DF df;
+constexpr D16 d16;
+constexpr DI di;
+constexpr DU du;
+
+HWY_INLINE VI Magnitudes(VF x) {
+  return hn::And(hn::BitCast(di, x), hn::Set(di, 0x7fffffff));
+}
+
+// "At or above bits" as "greater than": integers have no greater-or-equal.
+HWY_INLINE VI Below(std::uint32_t bits) {
+  return hn::Set(di, static_cast<std::int32_t>(bits) - 1);
+}
+
+// Lists the lanes in `mask`, without a branch: which lanes of a gradient are
+// large cannot be predicted, and a wrong guess costs more than all of this.
+// Returns the list's new size, which must stay in a register.
+HWY_INLINE std::size_t List(Offsets& list, std::size_t size, V16 offset, MI mask) {
+  std::uint8_t bits[8];
+  hn::StoreMaskBits(di, mask, bits);
+  for (std::size_t byte = 0; byte < (hn::MaxLanes(df) + 7) / 8; ++byte) {
+    const std::uint16_t* lanes = kLaneLists.lanes[bits[byte]];
+    const V16 base = hn::Add(offset, hn::Set(d16, static_cast<std::uint16_t>(8 * byte)));
+    hn::StoreU(hn::Add(hn::Load(d16, lanes), base), d16, list.at + size);
+    size += static_cast<std::size_t>(__builtin_popcount(bits[byte]));
+  }
+  return size;
+}
+
+HWY_INLINE float Sum(VF lanes) {
+  return hn::GetLane(hn::SumOfLanes(df, lanes));
+}
+
+// The energy of a run of values, or infinity if any is unusable.
+HWY_INLINE double BlockEnergy(const float* values, std::size_t n) {
+  const std::size_t lanes = hn::Lanes(df);
+  VF s0 = hn::Zero(df), s1 = s0, s2 = s0, s3 = s0;
+  std::size_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    const VF a = hn::LoadU(df, values + i), b = hn::LoadU(df, values + i + lanes);
+    const VF c = hn::LoadU(df, values + i + 2 * lanes), d = hn::LoadU(df, values + i + 3 * lanes);
+    s0 = hn::MulAdd(a, a, s0);
+    s1 = hn::MulAdd(b, b, s1);
+    s2 = hn::MulAdd(c, c, s2);
+    s3 = hn::MulAdd(d, d, s3);
+  }
+  float sum = Sum(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
+  for (; i < n; ++i) sum += values[i] * values[i];
+  return trusted(sum) ? sum : careful_energy(values, n);
+}
+
+// Appends (position, value) to `out` if `wanted`, without a branch.
+HWY_INLINE void AppendIf(Pairs& out, std::size_t position, float value, bool wanted) {
+  out.positions[out.size] = static_cast<std::uint32_t>(position);
+  out.values[out.size] = value;
+  out.size += wanted;
+}
+
+// One block of the pass, at most kBlock entries. kAdd: there is a residual to
+// add. kStore: there is one to write. First vector by vector: sums, and a list
+// of the few entries that need more; then those entries, while they are in cache.
+template <bool kAdd, bool kStore, bool kTwo, bool kOften>
+HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, Pairs& collected,
+                            Pairs undecided[2], Totals& totals, const float* ahead, float& ahead_sum) {
+  const std::size_t lanes = hn::Lanes(df);
+  const float* HWY_RESTRICT g = pass.gradient + begin;
+  float* HWY_RESTRICT r = kStore ? pass.residual + begin : nullptr;
+
+  const Band band0 = pass.bands[0], band1 = pass.bands[1];
+  const VI lo0 = Below(band0.lo), hi0 = Below(band0.hi), lo1 = Below(band1.lo), hi1 = Below(band1.hi);
+  VF dense = hn::Zero(df), energy0 = dense, energy1 = dense, entering = dense;
+  VI count1 = hn::Zero(di);
+  Offsets list, open;  // if kOften: the collected, and the undecided; else both in `list`
+  std::size_t list_size = 0, open_size = 0;
+
+  V16 offset = hn::Zero(d16);
+  const V16 stride = hn::Set(d16, static_cast<std::uint16_t>(lanes));
+
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes, offset = hn::Add(offset, stride)) {
+    VF x = hn::LoadU(df, g + i);
+    if constexpr (kAdd) {
+      x = hn::Add(x, hn::LoadU(df, r + i));
+      hwy::Prefetch(r + i + kPrefetch);
+      const VF next = hn::LoadU(df, ahead + i);
+      entering = hn::MulAdd(next, next, entering);
+    }
+    if constexpr (kStore) hn::StoreU(x, df, r + i);
+    const VF square = hn::Mul(x, x);
+    dense = hn::Add(dense, square);
+    const VI m = Magnitudes(x);
+    const MI in0 = hn::Gt(m, lo0);
+    MI look = in0;
+    if constexpr (kOften) {
+      energy0 = hn::Add(energy0, hn::IfThenElseZero(hn::RebindMask(df, in0), square));
+      list_size = List(list, list_size, offset, in0);
+      look = hn::AndNot(hn::Gt(m, hi0), in0);
+    }
+    if constexpr (kTwo) {
+      const MI sure1 = hn::Gt(m, hi1);
+      count1 = hn::Sub(count1, hn::VecFromMask(di, sure1));
+      energy1 = hn::Add(energy1, hn::IfThenElseZero(hn::RebindMask(df, sure1), square));
+      look = hn::Or(look, hn::AndNot(sure1, hn::Gt(m, lo1)));
+    }
+    if constexpr (kOften) {
+      open_size = List(open, open_size, offset, look);
+    } else {
+      list_size = List(list, list_size, offset, look);
+    }
+  }
+  ahead_sum = Sum(entering);
+  float sum = Sum(dense), sum0 = Sum(energy0), sum1 = kTwo ? Sum(energy1) : 0;
+  if constexpr (kTwo) totals.sure_count += static_cast<std::size_t>(hn::GetLane(hn::SumOfLanes(di, count1)));
+
+  for (; i < n; ++i) {  // the remainder, one by one
+    const float x = kAdd ? g[i] + r[i] : g[i];
+    if constexpr (kStore) r[i] = x;
+    const std::uint32_t m = magnitude(x);
+    const bool in0 = m >= band0.lo, sure1 = kTwo && m >= band1.hi;
+    sum += x * x;
+    sum0 += in0 ? x * x : 0;
+    sum1 += sure1 ? x * x : 0;
+    totals.sure_count += sure1;
+    const bool look = (in0 && m < band0.hi) || (kTwo && !sure1 && m >= band1.lo);
+    if (in0 || (!kOften && look)) list.at[list_size++] = static_cast<std::uint16_t>(i);
+    if (kOften && look) open.at[open_size++] = static_cast<std::uint16_t>(i);
+  }
+
+  const float* source = kStore ? r : g;
+  if (!trusted(sum)) {
+    const double careful = careful_energy(source, n);
+    totals.dense += careful;
+    if (!kAdd) totals.entered += careful;
+    if (!std::isfinite(careful)) totals.finite = false;
+    totals.collected_energy += careful_energy_from(source, n, band0.lo);
+    if (kTwo) totals.sure_energy += careful_energy_from(source, n, band1.hi);
+  } else {
+    totals.dense += sum;
+    if (!kAdd) totals.entered += sum;
+    if (kOften) totals.collected_energy += sum0;
+    totals.sure_energy += sum1;
+  }
+
+  const std::size_t collected_before = collected.size;
+  const Offsets& looked_at = kOften ? open : list;
+  const std::size_t looked_at_size = kOften ? open_size : list_size;
+  for (std::size_t j = 0; j < looked_at_size; ++j) {
+    const std::size_t k = looked_at.at[j];
+    const float x = source[k];
+    const std::uint32_t m = magnitude(x);
+    if constexpr (!kOften) {
+      AppendIf(collected, begin + k, x, m >= band0.lo);
+      if constexpr (kStore) {
+        const std::uint32_t left = std::bit_cast<std::uint32_t>(x) & (std::uint32_t{m >= band0.lo} - 1);
+        r[k] = std::bit_cast<float>(left);
+      }
+    }
+    AppendIf(undecided[0], begin + k, x, (m >= band0.lo) & (m < band0.hi));
+    if constexpr (kTwo) AppendIf(undecided[1], begin + k, x, (m >= band1.lo) & (m < band1.hi));
+  }
+  if constexpr (kOften) {
+    std::uint32_t* HWY_RESTRICT positions = collected.positions + collected.size;
+    float* HWY_RESTRICT values = collected.values + collected.size;
+    for (std::size_t j = 0; j < list_size; ++j) {
+      const std::size_t k = list.at[j];
+      positions[j] = static_cast<std::uint32_t>(begin + k);
+      values[j] = source[k];
+      if constexpr (kStore) r[k] = 0;
+    }
+    collected.size += list_size;
+  } else if (trusted(sum)) {
+    // Few enough to be summed now.
+    for (std::size_t j = collected_before; j < collected.size; ++j) {
+      totals.collected_energy += static_cast<double>(collected.values[j]) * collected.values[j];
+    }
+  }
+  totals.collected_count += collected.size - collected_before;
+}
+
+template <bool kAdd, bool kStore, bool kTwo, bool kOften>
+Totals PassBlocks(const Pass& pass, std::size_t begin, std::size_t end, Pairs& collected_out,
+                  Pairs undecided_out[2]) {
+  Totals totals;
+  double entered = 0;
+  float ahead_sum = 0;
+  // Copies, so that the compiler keeps the sizes in registers.
+  Pairs collected = collected_out, undecided[2] = {undecided_out[0], undecided_out[1]};
+  for (std::size_t at = begin; at < end; at += kBlock) {
+    const std::size_t n = std::min(kBlock, end - at);
+    if (collected.size + n > collected.capacity) spill(collected, pass.residual);
+    for (int level = 0; level <= kTwo; ++level) {
+      if (undecided[level].size + n > undecided[level].capacity) spill(undecided[level], nullptr);
+    }
+    if constexpr (kAdd) {
+      // Known before the residual is overwritten, so that bad numbers cannot poison it:
+      // each block sums the squares of the next one's gradient along the way.
+      if (at == begin || n < kBlock) {
+        entered = BlockEnergy(pass.gradient + at, n);
+      } else {
+        entered = trusted(ahead_sum) ? ahead_sum : careful_energy(pass.gradient + at, n);
+      }
+      totals.entered += entered;
+      if (!std::isfinite(entered)) {
+        totals.finite = false;
+        ahead_sum = 0;  // not known
+        continue;
+      }
+    }
+    const float* ahead = pass.gradient + (end - at >= 2 * kBlock ? at + kBlock : at);
+    PassBlock<kAdd, kStore, kTwo, kOften>(pass, at, n, collected, undecided, totals, ahead, ahead_sum);
+  }
+  collected_out = collected;
+  undecided_out[0] = undecided[0];
+  undecided_out[1] = undecided[1];
+  return totals;
+}
+
+template <bool kAdd, bool kStore>
+Totals PassVariant(const Pass& pass, std::size_t begin, std::size_t end, Pairs& collected,
+                   Pairs undecided[2]) {
+  if (pass.two_levels) {
+    return pass.often ? PassBlocks<kAdd, kStore, true, true>(pass, begin, end, collected, undecided)
+                      : PassBlocks<kAdd, kStore, true, false>(pass, begin, end, collected, undecided);
+  }
+  return pass.often ? PassBlocks<kAdd, kStore, false, true>(pass, begin, end, collected, undecided)
+                    : PassBlocks<kAdd, kStore, false, false>(pass, begin, end, collected, undecided);
+}
+
+Totals RunPass(const Pass& pass, std::size_t begin, std::size_t end, Pairs& collected, Pairs undecided[2]) {
+  if (!pass.residual) return PassVariant<false, false>(pass, begin, end, collected, undecided);
+  if (pass.residual_zero) return PassVariant<false, true>(pass, begin, end, collected, undecided);
+  return PassVariant<true, true>(pass, begin, end, collected, undecided);
+}
+
+void UndoPass(const float* gradient, float* residual, std::size_t begin, std::size_t end) {
+  for (std::size_t at = begin; at < end; at += kBlock) {
+    const std::size_t stop = std::min(at + kBlock, end);
+    if (!std::isfinite(BlockEnergy(gradient + at, stop - at))) continue;
+    for (std::size_t i = at; i < stop; ++i) residual[i] -= gradient[i];
+  }
+}
+
+void Gather(const float* values, std::size_t begin, std::size_t end, const Cut& cut, Pairs& out_pairs) {
+  const std::size_t lanes = hn::Lanes(df);
+  Pairs out = out_pairs;
+  for (std::size_t at = begin; at < end; at += kBlock) {
+    const std::size_t n = std::min(kBlock, end - at);
+    // Within a block ties are all in, all out, or (in one block) looked at one by one.
+    const bool ties = at <= cut.last;
+    const VI below = Below(ties ? cut.bits : cut.bits + 1);
+    Offsets list;
+    V16 offset = hn::Zero(d16);
+    const V16 stride = hn::Set(d16, static_cast<std::uint16_t>(lanes));
+    std::size_t list_size = 0, i = 0;
+    for (; i + lanes <= n; i += lanes, offset = hn::Add(offset, stride)) {
+      list_size = List(list, list_size, offset, hn::Gt(Magnitudes(hn::LoadU(df, values + at + i)), below));
+    }
+    for (; i < n; ++i) {
+      if (magnitude(values[at + i]) >= cut.bits + !ties) list.at[list_size++] = static_cast<std::uint16_t>(i);
+    }
+    for (std::size_t j = 0; j < list_size; ++j) {
+      const std::size_t position = at + list.at[j];
+      AppendIf(out, position, values[position],
+               cut.keeps(values[position], static_cast<std::uint32_t>(position)));
+    }
+  }
+  out_pairs = out;
+}
+
+void Filter(Pairs& pairs, std::size_t begin, std::size_t end, const Cut& cut, std::size_t& next) {
+  const std::size_t lanes = hn::Lanes(df);
+  const VI above = hn::Set(di, static_cast<std::int32_t>(cut.bits));
+  Pairs kept = pairs;
+  kept.size = next;
+  std::size_t i = begin;
+  while (i < end) {
+    // Most pairs are above the cut: they move in whole vectors.
+    for (; i + lanes <= end; i += lanes) {
+      const VF x = hn::LoadU(df, pairs.values + i);
+      if (!hn::AllTrue(di, hn::Gt(Magnitudes(x), above))) break;
+      const auto positions = hn::LoadU(du, pairs.positions + i);
+      hn::StoreU(x, df, kept.values + kept.size);
+      hn::StoreU(positions, du, kept.positions + kept.size);
+      kept.size += lanes;
+    }
+    for (const std::size_t stop = std::min(i + lanes, end); i < stop; ++i) {
+      const float value = pairs.values[i];
+      const std::uint32_t position = pairs.positions[i];
+      AppendIf(kept, position, value, cut.keeps(value, position));
+    }
+  }
+  next = kept.size;
+}
+
+std::size_t CountFrom(const float* values, std::size_t n, std::uint32_t bits) {
+  const std::size_t lanes = hn::Lanes(df);
+  const VI below = Below(bits);
+  std::size_t count = 0, i = 0;
+  while (i + lanes <= n) {
+    const std::size_t stop = std::min(n, i + (std::size_t{1} << 24));  // 32-bit lanes cannot overflow
+    VI lane_counts = hn::Zero(di);
+    for (; i + lanes <= stop; i += lanes) {
+      const MI in = hn::Gt(Magnitudes(hn::LoadU(df, values + i)), below);
+      lane_counts = hn::Sub(lane_counts, hn::VecFromMask(di, in));
+    }
+    count += static_cast<std::size_t>(hn::GetLane(hn::SumOfLanes(di, lane_counts)));
+  }
+  for (; i < n; ++i) count += magnitude(values[i]) >= bits;
+  return count;
+}
+
+void AddInto(float* HWY_RESTRICT target, const float* HWY_RESTRICT source, std::size_t n) {
+  const std::size_t lanes = hn::Lanes(df);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(hn::Add(hn::LoadU(df, target + i), hn::LoadU(df, source + i)), df, target + i);
+  }
+  for (; i < n; ++i) target[i] += source[i];
+}
+
+double Energy(const float* values, std::size_t n) {
+  double sum = 0;
+  for (std::size_t at = 0; at < n; at += kBlock) sum += BlockEnergy(values + at, std::min(kBlock, n - at));
+  return sum;
+}
+
+const char* SimdName() {
+  return hwy::TargetName(HWY_TARGET);
+}
+
+}  // namespace gravac::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace gravac {
+
+HWY_EXPORT(RunPass);
+HWY_EXPORT(UndoPass);
+HWY_EXPORT(Gather);
+HWY_EXPORT(Filter);
+HWY_EXPORT(CountFrom);
+HWY_EXPORT(AddInto);
+HWY_EXPORT(Energy);
+HWY_EXPORT(SimdName);
+
+Totals run_pass(const Pass& pass, std::size_t begin, std::size_t end, Pairs& collected, Pairs undecided[2]) {
+  return HWY_DYNAMIC_DISPATCH(RunPass)(pass, begin, end, collected, undecided);
+}
+
+void undo_pass(const float* gradient, float* residual, std::size_t begin, std::size_t end) {
+  HWY_DYNAMIC_DISPATCH(UndoPass)(gradient, residual, begin, end);
+}
+
+void gather(const float* values, std::size_t begin, std::size_t end, const Cut& cut, Pairs& out) {
+  HWY_DYNAMIC_DISPATCH(Gather)(values, begin, end, cut, out);
+}
+
+void filter(Pairs& pairs, std::size_t begin, std::size_t end, const Cut& cut, std::size_t& next) {
+  HWY_DYNAMIC_DISPATCH(Filter)(pairs, begin, end, cut, next);
+}
+
+std::size_t count_from(std::span<const float> values, std::uint32_t bits) {
+  return HWY_DYNAMIC_DISPATCH(CountFrom)(values.data(), values.size(), bits);
+}
+
+void add_into(std::span<float> target, std::span<const float> source) {
+  HWY_DYNAMIC_DISPATCH(AddInto)(target.data(), source.data(), target.size());
+}
+
+double energy(std::span<const float> values) {
+  return HWY_DYNAMIC_DISPATCH(Energy)(values.data(), values.size());
+}
+
+const char* simd_name() {
+  return HWY_DYNAMIC_DISPATCH(SimdName)();
+}
+
+}  // namespace gravac
+#endif
