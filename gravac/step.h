@@ -1,0 +1,84 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "gravac/gradient.h"
+#include "gravac/plan.h"
+
+namespace gravac {
+
+// Over what a compressor chooses: all entries together, or each segment for itself.
+enum class Granularity { global, layer };
+
+std::string_view to_string(Granularity granularity);
+Granularity granularity_from_string(std::string_view name);  // throws Error
+
+struct StepOptions {
+  std::string compressor = "topk";
+  Granularity granularity = Granularity::global;
+  bool feedback = true;    // keep what is not sent for the next step; false forgets it
+  unsigned threads = 1;    // more make it faster and change no result
+  std::uint64_t seed = 0;  // of the compressors that draw; equal on all ranks
+};
+
+// What a step found out about a gradient.
+struct Measurement {
+  Energy energy;
+  std::size_t minimum_kept = 0, candidate_kept = 0;  // entries that survive
+  bool finite = true;  // false: unusable numbers; the residual is as before and nothing can be taken
+};
+
+// One rank's part of a training step: adds the residual to the gradient, finds
+// what survives at two factors and how much energy that is, and when told which
+// to send hands it out and keeps the rest as the new residual. Measuring is one
+// pass over memory for compressors that go by magnitude (docs/algorithm.md).
+//
+//   Measurement found = step.measure(gradient, {.minimum = 10, .candidate = 100});
+//   SparseView sent = step.take(Send::candidate);
+//
+// In = out + pending: entry by entry, every gradient is what was taken plus what
+// residual() holds more than before, up to the rounding of one addition.
+class Step {
+ public:
+  // Throws Error for options out of range.
+  Step(const Layout& layout, const StepOptions& options);
+  ~Step();
+
+  // Opens a step. `expected` is the level that will probably be taken: the guess
+  // costs nothing if right and one more read of the residual if wrong. Throws
+  // Error for factors below 1, candidate < minimum, or a gradient of another size.
+  // The gradient must stay as it is until the step is closed by one of the next three.
+  Measurement measure(std::span<const float> gradient, const Plan& plan, Send expected = Send::candidate);
+
+  // Closes the step: what survived at `level` (minimum or candidate), valid
+  // until the next call of measure. The residual keeps the rest.
+  SparseView take(Send level);
+
+  // Closes the step: writes gradient + residual to `out`; the residual is then 0.
+  void take_dense(std::span<float> out);
+
+  // Closes the step as if it had not been: the residual is as before, up to rounding.
+  void discard();
+
+  // A step that is dense from the start: adds the residual to the gradient, in
+  // place, and empties it. Not finite: both stay as they were.
+  Measurement pass_dense(std::span<float> gradient);
+
+  // What waits to be sent; empty without feedback. May be changed while no step is open.
+  std::span<float> residual();
+
+  // Steps so far. Together with the residual they are all the state there is.
+  std::uint64_t steps() const;
+  void restore(std::uint64_t steps, std::span<const float> residual);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace gravac
