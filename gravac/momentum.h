@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "gravac/buffer.h"
+
+namespace gravac {
+
+struct MomentumOptions {
+  double momentum = 0.9;    // in [0, 1): how much of the velocity lives on
+  bool masking = true;      // forget the velocity of entries that were sent
+  double clip = 0;          // clip the norm of the whole gradient to this; 0 does not clip
+  double weight_decay = 0;  // added before accumulation, as it must be when updates wait
+  unsigned ranks = 1;       // each rank clips to clip / sqrt(ranks)
+};
+
+// The second kind of memory: momentum correction after Deep Gradient Compression.
+// What waits is not the gradient but the velocity u = momentum * u + gradient, so
+// that an update which waits ten steps is the one that momentum SGD would have
+// made in them. The optimizer then runs without momentum and weight decay of its own.
+//
+//   if (momentum.correct(gradient, weights)) step.measure(momentum.velocity(), plan) ...
+//   momentum.sent(sparse.positions);
+//
+// Dense steps mask nothing, and so are momentum SGD itself.
+class Momentum {
+ public:
+  // Throws Error for options out of range.
+  Momentum(std::size_t entries, const MomentumOptions& options);
+
+  // Lets a gradient enter. Weights may be empty without weight decay. False, and
+  // nothing changes, if the gradient holds unusable numbers.
+  bool correct(std::span<const float> gradient, std::span<const float> weights = {});
+
+  // The velocity: what enters the residual in this step.
+  std::span<float> velocity() { return {velocity_.data(), entries_}; }
+
+  // Takes the last correct() back, up to rounding. Same arguments.
+  void undo(std::span<const float> gradient, std::span<const float> weights = {});
+
+  // These entries have been sent.
+  void sent(std::span<const std::uint32_t> positions);
+
+ private:
+  void check(std::span<const float> gradient, std::span<const float> weights) const;
+
+  MomentumOptions options_;
+  std::size_t entries_;
+  Buffer<float> velocity_{Pages::huge};
+  float scale_ = 1;  // of the last gradient, by clipping
+};
+
+// The factor to use in epoch `epoch` (from 0) when the first `warmup_epochs` lead
+// up to `factor` in equal ratios: for 1000 over 4 epochs 4, 16, 63, 251, then 1000.
+double warmup_factor(double factor, unsigned epoch, unsigned warmup_epochs = 4);
+
+}  // namespace gravac
