@@ -25,15 +25,20 @@ inline bool trusted(float sum) {
   return sum > 1e-24f && sum < 1e36f;
 }
 
-// The slow and always right sum of squares. Infinite if any value is unusable.
+// The slow and always right sum of squares.
 inline double careful_energy(const float* values, std::size_t n) {
-  std::uint32_t greatest = 0;
-  for (std::size_t i = 0; i < n; ++i) greatest = std::max(greatest, magnitude(values[i]));
-  if (greatest == 0) return 0;
-  if (greatest >= kHugeMagnitude) return std::numeric_limits<double>::infinity();
+  std::uint32_t any = 0;
+  for (std::size_t i = 0; i < n; ++i) any |= magnitude(values[i]);
+  if (any == 0) return 0;  // frequent: rows of an embedding that were not used
   double sum = 0;
   for (std::size_t i = 0; i < n; ++i) sum += static_cast<double>(values[i]) * values[i];
   return sum;
+}
+
+inline bool any_huge(const float* values, std::size_t n) {
+  std::uint32_t greatest = 0;
+  for (std::size_t i = 0; i < n; ++i) greatest = std::max(greatest, magnitude(values[i]));
+  return greatest >= kHugeMagnitude;
 }
 
 // The energy of those at or above `bits`.
@@ -125,7 +130,7 @@ HWY_INLINE float Sum(VF lanes) {
   return hn::GetLane(hn::SumOfLanes(df, lanes));
 }
 
-// The energy of a run of values, or infinity if any is unusable.
+// The energy of a run of values.
 HWY_INLINE double BlockEnergy(const float* values, std::size_t n) {
   const std::size_t lanes = hn::Lanes(df);
   VF s0 = hn::Zero(df), s1 = s0, s2 = s0, s3 = s0;
@@ -137,6 +142,10 @@ HWY_INLINE double BlockEnergy(const float* values, std::size_t n) {
     s1 = hn::MulAdd(b, b, s1);
     s2 = hn::MulAdd(c, c, s2);
     s3 = hn::MulAdd(d, d, s3);
+  }
+  for (; i + lanes <= n; i += lanes) {
+    const VF a = hn::LoadU(df, values + i);
+    s0 = hn::MulAdd(a, a, s0);
   }
   float sum = Sum(hn::Add(hn::Add(s0, s1), hn::Add(s2, s3)));
   for (; i < n; ++i) sum += values[i] * values[i];
@@ -150,174 +159,187 @@ HWY_INLINE void AppendIf(Pairs& out, std::size_t position, float value, bool wan
   out.size += wanted;
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// Appends the lanes in `mask` to `out`, storing whole vectors.
+HWY_INLINE void StoreCompressed(VF values, hn::Vec<DU> positions, MI mask, Pairs& out) {
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
+  // Highway 1.0's Compress keeps its table in a local variable, which g++ copies
+  // to the stack on every call: 80 ns instead of 2.
+  std::uint8_t bits[8];
+  hn::StoreMaskBits(di, mask, bits);
+  const hn::Rebind<std::uint16_t, DU> half;
+  const auto lanes = hn::IndicesFromVec(du, hn::PromoteTo(du, hn::Load(half, kLaneLists.lanes[bits[0]])));
+  hn::StoreU(hn::BitCast(df, hn::TableLookupLanes(hn::BitCast(du, values), lanes)), df,
+             out.values + out.size);
+  hn::StoreU(hn::TableLookupLanes(positions, lanes), du, out.positions + out.size);
+  out.size += static_cast<std::size_t>(__builtin_popcount(bits[0]));
+#else
+  hn::StoreU(hn::Compress(values, hn::RebindMask(df, mask)), df, out.values + out.size);
+  hn::StoreU(hn::Compress(positions, hn::RebindMask(du, mask)), du, out.positions + out.size);
+  out.size += hn::CountTrue(di, mask);
+#endif
+}
+#endif
+
+// How the second level lies to the first, whose entries are collected.
+enum class Second { none, inside, outside };
+
 // One block of the pass, at most kBlock entries. kAdd: there is a residual to
 // add. kStore: there is one to write. First vector by vector: sums, and a list
-// of the few entries that need more; then those entries, while they are in cache.
-template <bool kAdd, bool kStore, bool kTwo, bool kOften>
+// of the entries that need more; then those, while they are in cache. The
+// second level is found among the collected if it lies inside the first;
+// otherwise it is the larger one and is summed with the vectors.
+template <bool kAdd, bool kStore, Second kSecond>
 HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, Pairs& collected,
-                            Pairs undecided[2], Totals& totals, const float* ahead, float& ahead_sum) {
+                            Pairs undecided[2], Totals& totals) {
+  constexpr bool kOutside = kSecond == Second::outside, kInside = kSecond == Second::inside;
   const std::size_t lanes = hn::Lanes(df);
   const float* HWY_RESTRICT g = pass.gradient + begin;
   float* HWY_RESTRICT r = kStore ? pass.residual + begin : nullptr;
-
   const Band band0 = pass.bands[0], band1 = pass.bands[1];
-  const VI lo0 = Below(band0.lo), hi0 = Below(band0.hi), lo1 = Below(band1.lo), hi1 = Below(band1.hi);
-  VF dense = hn::Zero(df), energy0 = dense, energy1 = dense, entering = dense;
-  VI count1 = hn::Zero(di);
-  Offsets list, open;  // if kOften: the collected, and the undecided; else both in `list`
-  std::size_t list_size = 0, open_size = 0;
 
+  const VI lo0 = Below(band0.lo), lo1 = Below(band1.lo), hi1 = Below(band1.hi);
+  const VF infinity = hn::Set(df, std::numeric_limits<float>::infinity());
+  VF entered = hn::Zero(df), dense = entered, energy1 = entered;
+  VI count1 = hn::Zero(di);
+  Offsets list;
+  std::size_t list_size = 0, i = 0;
   V16 offset = hn::Zero(d16);
   const V16 stride = hn::Set(d16, static_cast<std::uint16_t>(lanes));
 
-  std::size_t i = 0;
   for (; i + lanes <= n; i += lanes, offset = hn::Add(offset, stride)) {
-    VF x = hn::LoadU(df, g + i);
+    hwy::Prefetch(g + i + kPrefetch);
+    const VF entry = hn::LoadU(df, g + i);
+    VF x = entry;
     if constexpr (kAdd) {
-      x = hn::Add(x, hn::LoadU(df, r + i));
       hwy::Prefetch(r + i + kPrefetch);
-      const VF next = hn::LoadU(df, ahead + i);
-      entering = hn::MulAdd(next, next, entering);
+      const VF before = hn::LoadU(df, r + i);
+      const VF entry_square = hn::Mul(entry, entry);
+      entered = hn::Add(entered, entry_square);
+      x = hn::Add(entry, before);
+      // Unusable numbers cannot poison the residual: there it stays as it was.
+      hn::StoreU(hn::IfThenElse(hn::Lt(entry_square, infinity), x, before), df, r + i);
+    } else if constexpr (kStore) {
+      hn::StoreU(x, df, r + i);
     }
-    if constexpr (kStore) hn::StoreU(x, df, r + i);
     const VF square = hn::Mul(x, x);
     dense = hn::Add(dense, square);
     const VI m = Magnitudes(x);
-    const MI in0 = hn::Gt(m, lo0);
-    MI look = in0;
-    if constexpr (kOften) {
-      energy0 = hn::Add(energy0, hn::IfThenElseZero(hn::RebindMask(df, in0), square));
-      list_size = List(list, list_size, offset, in0);
-      look = hn::AndNot(hn::Gt(m, hi0), in0);
-    }
-    if constexpr (kTwo) {
+    MI look = hn::Gt(m, lo0);
+    if constexpr (kOutside) {
       const MI sure1 = hn::Gt(m, hi1);
       count1 = hn::Sub(count1, hn::VecFromMask(di, sure1));
       energy1 = hn::Add(energy1, hn::IfThenElseZero(hn::RebindMask(df, sure1), square));
       look = hn::Or(look, hn::AndNot(sure1, hn::Gt(m, lo1)));
     }
-    if constexpr (kOften) {
-      open_size = List(open, open_size, offset, look);
-    } else {
-      list_size = List(list, list_size, offset, look);
-    }
+    list_size = List(list, list_size, offset, look);
   }
-  ahead_sum = Sum(entering);
-  float sum = Sum(dense), sum0 = Sum(energy0), sum1 = kTwo ? Sum(energy1) : 0;
-  if constexpr (kTwo) totals.sure_count += static_cast<std::size_t>(hn::GetLane(hn::SumOfLanes(di, count1)));
+  float sum = Sum(dense), entered_sum = kAdd ? Sum(entered) : sum, sum1 = kOutside ? Sum(energy1) : 0;
+  if constexpr (kOutside)
+    totals.sure_count += static_cast<std::size_t>(hn::GetLane(hn::SumOfLanes(di, count1)));
 
   for (; i < n; ++i) {  // the remainder, one by one
     const float x = kAdd ? g[i] + r[i] : g[i];
-    if constexpr (kStore) r[i] = x;
-    const std::uint32_t m = magnitude(x);
-    const bool in0 = m >= band0.lo, sure1 = kTwo && m >= band1.hi;
+    entered_sum += g[i] * g[i];
+    if constexpr (kStore) r[i] = !kAdd || magnitude(g[i]) < kHugeMagnitude ? x : r[i];
     sum += x * x;
-    sum0 += in0 ? x * x : 0;
+    const std::uint32_t m = magnitude(x);
+    const bool sure1 = kOutside && m >= band1.hi;
     sum1 += sure1 ? x * x : 0;
     totals.sure_count += sure1;
-    const bool look = (in0 && m < band0.hi) || (kTwo && !sure1 && m >= band1.lo);
-    if (in0 || (!kOften && look)) list.at[list_size++] = static_cast<std::uint16_t>(i);
-    if (kOften && look) open.at[open_size++] = static_cast<std::uint16_t>(i);
+    const bool look = m >= band0.lo || (kOutside && !sure1 && m >= band1.lo);
+    if (look) list.at[list_size++] = static_cast<std::uint16_t>(i);
   }
 
   const float* source = kStore ? r : g;
-  if (!trusted(sum)) {
-    const double careful = careful_energy(source, n);
-    totals.dense += careful;
-    if (!kAdd) totals.entered += careful;
-    if (!std::isfinite(careful)) totals.finite = false;
-    totals.collected_energy += careful_energy_from(source, n, band0.lo);
-    if (kTwo) totals.sure_energy += careful_energy_from(source, n, band1.hi);
-  } else {
-    totals.dense += sum;
-    if (!kAdd) totals.entered += sum;
-    if (kOften) totals.collected_energy += sum0;
-    totals.sure_energy += sum1;
-  }
+  const double block_dense = trusted(sum) ? sum : careful_energy(source, n);
+  totals.dense += block_dense;
+  if constexpr (kOutside)
+    totals.sure_energy += trusted(sum) ? sum1 : careful_energy_from(source, n, band1.hi);
+  const double block_entered = !kAdd                  ? block_dense
+                               : trusted(entered_sum) ? entered_sum
+                                                      : careful_energy(g, n);
+  totals.entered += block_entered;
+  if (!trusted(entered_sum) && any_huge(g, n)) totals.finite = false;
 
-  const std::size_t collected_before = collected.size;
-  const Offsets& looked_at = kOften ? open : list;
-  const std::size_t looked_at_size = kOften ? open_size : list_size;
-  for (std::size_t j = 0; j < looked_at_size; ++j) {
-    const std::size_t k = looked_at.at[j];
-    const float x = source[k];
-    const std::uint32_t m = magnitude(x);
-    if constexpr (!kOften) {
-      AppendIf(collected, begin + k, x, m >= band0.lo);
-      if constexpr (kStore) {
-        const std::uint32_t left = std::bit_cast<std::uint32_t>(x) & (std::uint32_t{m >= band0.lo} - 1);
-        r[k] = std::bit_cast<float>(left);
-      }
+  Pairs open0 = undecided[0], open1 = undecided[1];  // copies stay in registers
+  std::uint32_t* HWY_RESTRICT positions = collected.positions + collected.size;
+  float* HWY_RESTRICT values = collected.values + collected.size;
+  std::size_t count = 0;
+  if constexpr (kOutside) {
+    for (std::size_t j = 0; j < list_size; ++j) {
+      const std::size_t k = list.at[j];
+      const float x = source[k];
+      const std::uint32_t m = magnitude(x);
+      const bool taken = m >= band0.lo;
+      positions[count] = static_cast<std::uint32_t>(begin + k);
+      values[count] = x;
+      count += taken;
+      if constexpr (kStore)
+        r[k] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & (std::uint32_t{taken} - 1));
+      AppendIf(open1, begin + k, x, (m >= band1.lo) & (m < band1.hi));
     }
-    AppendIf(undecided[0], begin + k, x, (m >= band0.lo) & (m < band0.hi));
-    if constexpr (kTwo) AppendIf(undecided[1], begin + k, x, (m >= band1.lo) & (m < band1.hi));
-  }
-  if constexpr (kOften) {
-    std::uint32_t* HWY_RESTRICT positions = collected.positions + collected.size;
-    float* HWY_RESTRICT values = collected.values + collected.size;
+  } else {
     for (std::size_t j = 0; j < list_size; ++j) {
       const std::size_t k = list.at[j];
       positions[j] = static_cast<std::uint32_t>(begin + k);
       values[j] = source[k];
       if constexpr (kStore) r[k] = 0;
     }
-    collected.size += list_size;
-  } else if (trusted(sum)) {
-    // Few enough to be summed now.
-    for (std::size_t j = collected_before; j < collected.size; ++j) {
-      totals.collected_energy += static_cast<double>(collected.values[j]) * collected.values[j];
+    count = list_size;
+  }
+  collected.size += count;
+  totals.collected_count += count;
+  totals.collected_energy += BlockEnergy(values, count);
+
+  // The undecided of level 0, and a level 1 inside it, are among the collected.
+  const VI hi0 = Below(band0.hi);
+  list_size = 0;
+  offset = hn::Zero(d16);
+  for (i = 0; i + lanes <= count; i += lanes, offset = hn::Add(offset, stride)) {
+    const VI m = Magnitudes(hn::LoadU(df, values + i));
+    MI look = hn::Not(hn::Gt(m, hi0));
+    if constexpr (kInside) look = hn::Or(look, hn::Gt(m, lo1));
+    list_size = List(list, list_size, offset, look);
+  }
+  for (; i < count; ++i) list.at[list_size++] = static_cast<std::uint16_t>(i);
+  for (std::size_t j = 0; j < list_size; ++j) {
+    const std::size_t k = list.at[j];
+    const std::uint32_t m = magnitude(values[k]);
+    AppendIf(open0, positions[k], values[k], m < band0.hi);
+    if constexpr (kInside) {
+      const bool sure1 = m >= band1.hi;
+      AppendIf(open1, positions[k], values[k], (m >= band1.lo) & !sure1);
+      totals.sure_count += sure1;
+      totals.sure_energy += sure1 ? static_cast<double>(values[k]) * values[k] : 0;
     }
   }
-  totals.collected_count += collected.size - collected_before;
+  undecided[0].size = open0.size;
+  undecided[1].size = open1.size;
 }
 
-template <bool kAdd, bool kStore, bool kTwo, bool kOften>
-Totals PassBlocks(const Pass& pass, std::size_t begin, std::size_t end, Pairs& collected_out,
-                  Pairs undecided_out[2]) {
+template <bool kAdd, bool kStore, Second kSecond>
+Totals PassBlocks(const Pass& pass, std::size_t begin, std::size_t end, Pairs& collected,
+                  Pairs undecided[2]) {
   Totals totals;
-  double entered = 0;
-  float ahead_sum = 0;
-  // Copies, so that the compiler keeps the sizes in registers.
-  Pairs collected = collected_out, undecided[2] = {undecided_out[0], undecided_out[1]};
   for (std::size_t at = begin; at < end; at += kBlock) {
     const std::size_t n = std::min(kBlock, end - at);
     if (collected.size + n > collected.capacity) spill(collected, pass.residual);
-    for (int level = 0; level <= kTwo; ++level) {
+    for (int level = 0; level < 2; ++level) {
       if (undecided[level].size + n > undecided[level].capacity) spill(undecided[level], nullptr);
     }
-    if constexpr (kAdd) {
-      // Known before the residual is overwritten, so that bad numbers cannot poison it:
-      // each block sums the squares of the next one's gradient along the way.
-      if (at == begin || n < kBlock) {
-        entered = BlockEnergy(pass.gradient + at, n);
-      } else {
-        entered = trusted(ahead_sum) ? ahead_sum : careful_energy(pass.gradient + at, n);
-      }
-      totals.entered += entered;
-      if (!std::isfinite(entered)) {
-        totals.finite = false;
-        ahead_sum = 0;  // not known
-        continue;
-      }
-    }
-    const float* ahead = pass.gradient + (end - at >= 2 * kBlock ? at + kBlock : at);
-    PassBlock<kAdd, kStore, kTwo, kOften>(pass, at, n, collected, undecided, totals, ahead, ahead_sum);
+    PassBlock<kAdd, kStore, kSecond>(pass, at, n, collected, undecided, totals);
   }
-  collected_out = collected;
-  undecided_out[0] = undecided[0];
-  undecided_out[1] = undecided[1];
   return totals;
 }
 
 template <bool kAdd, bool kStore>
 Totals PassVariant(const Pass& pass, std::size_t begin, std::size_t end, Pairs& collected,
                    Pairs undecided[2]) {
-  if (pass.two_levels) {
-    return pass.often ? PassBlocks<kAdd, kStore, true, true>(pass, begin, end, collected, undecided)
-                      : PassBlocks<kAdd, kStore, true, false>(pass, begin, end, collected, undecided);
-  }
-  return pass.often ? PassBlocks<kAdd, kStore, false, true>(pass, begin, end, collected, undecided)
-                    : PassBlocks<kAdd, kStore, false, false>(pass, begin, end, collected, undecided);
+  if (!pass.two_levels) return PassBlocks<kAdd, kStore, Second::none>(pass, begin, end, collected, undecided);
+  return pass.bands[1].lo >= pass.bands[0].lo
+             ? PassBlocks<kAdd, kStore, Second::inside>(pass, begin, end, collected, undecided)
+             : PassBlocks<kAdd, kStore, Second::outside>(pass, begin, end, collected, undecided);
 }
 
 Totals RunPass(const Pass& pass, std::size_t begin, std::size_t end, Pairs& collected, Pairs undecided[2]) {
@@ -327,10 +349,8 @@ Totals RunPass(const Pass& pass, std::size_t begin, std::size_t end, Pairs& coll
 }
 
 void UndoPass(const float* gradient, float* residual, std::size_t begin, std::size_t end) {
-  for (std::size_t at = begin; at < end; at += kBlock) {
-    const std::size_t stop = std::min(at + kBlock, end);
-    if (!std::isfinite(BlockEnergy(gradient + at, stop - at))) continue;
-    for (std::size_t i = at; i < stop; ++i) residual[i] -= gradient[i];
+  for (std::size_t i = begin; i < end; ++i) {
+    residual[i] -= magnitude(gradient[i]) < kHugeMagnitude ? gradient[i] : 0.0f;
   }
 }
 
@@ -362,26 +382,23 @@ void Gather(const float* values, std::size_t begin, std::size_t end, const Cut& 
 }
 
 void Filter(Pairs& pairs, std::size_t begin, std::size_t end, const Cut& cut, std::size_t& next) {
-  const std::size_t lanes = hn::Lanes(df);
-  const VI above = hn::Set(di, static_cast<std::int32_t>(cut.bits));
   Pairs kept = pairs;
   kept.size = next;
   std::size_t i = begin;
-  while (i < end) {
-    // Most pairs are above the cut: they move in whole vectors.
-    for (; i + lanes <= end; i += lanes) {
-      const VF x = hn::LoadU(df, pairs.values + i);
-      if (!hn::AllTrue(di, hn::Gt(Magnitudes(x), above))) break;
-      const auto positions = hn::LoadU(du, pairs.positions + i);
-      hn::StoreU(x, df, kept.values + kept.size);
-      hn::StoreU(positions, du, kept.positions + kept.size);
-      kept.size += lanes;
-    }
-    for (const std::size_t stop = std::min(i + lanes, end); i < stop; ++i) {
-      const float value = pairs.values[i];
-      const std::uint32_t position = pairs.positions[i];
-      AppendIf(kept, position, value, cut.keeps(value, position));
-    }
+#if HWY_TARGET != HWY_SCALAR
+  const std::size_t lanes = hn::Lanes(df);
+  const VI bits = hn::Set(di, static_cast<std::int32_t>(cut.bits));
+  for (; i + lanes <= end; i += lanes) {
+    const VF values = hn::LoadU(df, pairs.values + i);
+    const auto positions = hn::LoadU(du, pairs.positions + i);
+    const VI m = Magnitudes(values);
+    const MI early = hn::RebindMask(di, hn::Not(hn::Gt(positions, hn::Set(du, cut.last))));
+    const MI in = hn::Or(hn::Gt(m, bits), hn::And(hn::Eq(m, bits), early));
+    StoreCompressed(values, positions, in, kept);
+  }
+#endif
+  for (; i < end; ++i) {
+    AppendIf(kept, pairs.positions[i], pairs.values[i], cut.keeps(pairs.values[i], pairs.positions[i]));
   }
   next = kept.size;
 }
@@ -414,7 +431,12 @@ void AddInto(float* HWY_RESTRICT target, const float* HWY_RESTRICT source, std::
 
 double Energy(const float* values, std::size_t n) {
   double sum = 0;
-  for (std::size_t at = 0; at < n; at += kBlock) sum += BlockEnergy(values + at, std::min(kBlock, n - at));
+  for (std::size_t at = 0; at < n; at += kBlock) {
+    const std::size_t size = std::min(kBlock, n - at);
+    const double block = BlockEnergy(values + at, size);
+    if (!(block < 1e36) && any_huge(values + at, size)) return std::numeric_limits<double>::infinity();
+    sum += block;
+  }
   return sum;
 }
 

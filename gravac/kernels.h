@@ -17,9 +17,9 @@ constexpr std::uint32_t magnitude(float x) {
   return std::bit_cast<std::uint32_t>(x) & 0x7fffffffu;
 }
 
-// Entries of 2^100 or more, infinities and NaN are no gradients anyone can use:
-// a step that meets one is called not finite.
-inline constexpr std::uint32_t kHugeMagnitude = std::bit_cast<std::uint32_t>(0x1p100f);
+// Entries of 2^64 (1.8e19) or more, infinities and NaN are no gradients anyone can
+// use: their squares are no floats. A step that meets one is called not finite.
+inline constexpr std::uint32_t kHugeMagnitude = std::bit_cast<std::uint32_t>(0x1p64f);
 
 // Which entries survive: those above `bits`, and those equal to it up to
 // position `last`. Ties thus go to the lowest positions, on any number of threads.
@@ -77,19 +77,18 @@ struct Pass {
   bool residual_zero = false;  // true: the residual holds no numbers yet and counts as 0
   Band bands[2];               // default: nothing survives
   bool two_levels = false;
-  bool often = false;  // a hint: more than some 2 % of the entries will be collected
 };
 
 // Over the entries [begin, end): x = gradient + residual; the energies; the
 // entries of level 0 at or above its lo into `collected`; the undecided of each
 // level into `undecided`; residual = x, or 0 where collected. Costs one read of
 // the gradient and one read and write of the residual: 12 bytes an entry.
-// Blocks of the gradient with unusable numbers leave the residual as it was
-// and make `finite` false.
+// Unusable numbers in the gradient leave the residual as it was in their place and
+// make `finite` false; the rest of what is found is then worth nothing.
 Totals run_pass(const Pass& pass, std::size_t begin, std::size_t end, Pairs& collected, Pairs undecided[2]);
 
 // Takes the gradient of run_pass back out of the residual (residual -= gradient),
-// except in the blocks that run_pass left alone. REQUIRES: the same begin and end.
+// except where run_pass left it alone.
 void undo_pass(const float* gradient, float* residual, std::size_t begin, std::size_t end);
 
 // Appends the entries of [begin, end) that `cut` keeps to `out`. REQUIRES: room for them.

@@ -82,13 +82,12 @@ TEST(RunPass, DoesWhatThePlainPassDoes) {
         for (const auto& [first, second] :
              {std::pair{often, rare}, {rare, often}, {all, exact}, {exact, exact}}) {
           for (const bool two : {false, true}) {
-            for (const bool dense : {false, true}) {
+            {
               std::vector<float> residual = before;
               Pass pass{.gradient = gradient.data(),
                         .residual = variant == 0 ? nullptr : residual.data(),
                         .residual_zero = variant == 1,
-                        .two_levels = two,
-                        .often = dense};
+                        .two_levels = two};
               pass.bands[0] = first;
               if (two) pass.bands[1] = second;
               const PlainPass plain(pass, gradient, before);
@@ -121,7 +120,7 @@ TEST(RunPass, PutsBackWhatItHasNoRoomFor) {
   const auto& gradient = gradient_of("gauss", 5000, 1);
   std::vector<float> residual = gradient_of("gauss", 5000, 2);
   const std::vector<float> all = testing::sum(gradient, residual);
-  Pass pass{.gradient = gradient.data(), .residual = residual.data(), .often = true};
+  Pass pass{.gradient = gradient.data(), .residual = residual.data()};
   pass.bands[0] = {0, 0};
   Room collected(2048), open0(2048), open1(2048);
   Pairs undecided[2] = {open0.pairs, open1.pairs};
@@ -135,7 +134,7 @@ TEST(RunPass, PutsBackWhatItHasNoRoomFor) {
 }
 
 TEST(RunPass, EnergiesNeitherOverflowNorVanish) {
-  for (const float scale : {1e-40f, 1e-25f, 1e18f, 1e29f}) {
+  for (const float scale : {1e-40f, 1e-25f, 1e17f, 1.8e19f}) {
     const std::vector<float> gradient(3000, scale);
     std::vector<float> residual(3000, scale);
     Pass pass{.gradient = gradient.data(), .residual = residual.data()};
@@ -149,7 +148,7 @@ TEST(RunPass, EnergiesNeitherOverflowNorVanish) {
 }
 
 TEST(RunPass, BadNumbersNeitherPassNorPoisonTheResidual) {
-  for (const float bad : {kNaN, kInfinity, -kInfinity, 0x1p100f, 3e38f}) {
+  for (const float bad : {kNaN, kInfinity, -kInfinity, 0x1p64f, 3e38f}) {
     for (const std::size_t where : {0, 1023, 1024, 2500, 4999}) {
       std::vector<float> gradient = gradient_of("gauss", 5000, 1);
       gradient[where] = bad;

@@ -17,10 +17,30 @@ std::size_t block_bytes(std::size_t count, unsigned width) {
   return (count * width + 7) / 8;
 }
 
+// Writes numbers of a few bits behind each other, in whole words.
+struct BitWriter {
+  std::byte* at;
+  std::uint64_t word = 0;
+  unsigned used = 0;  // bits of the word
+
+  // REQUIRES: width <= 64, and no bit of `bits` above it.
+  void put(std::uint64_t bits, unsigned width) {
+    word |= bits << used;
+    used += width;
+    if (used < 64) return;
+    flush();
+    at += sizeof(word);
+    used -= 64;
+    word = used == 0 ? 0 : bits >> (width - used);
+  }
+  void flush() { std::memcpy(at, &word, sizeof(word)); }
+};
+
 }  // namespace
 
 std::size_t packed_bound(std::size_t count) {
-  return count * sizeof(std::uint32_t) + (count + kBlock - 1) / kBlock + sizeof(std::uint64_t);
+  // Words are written whole, up to two past the end.
+  return count * sizeof(std::uint32_t) + (count + kBlock - 1) / kBlock + 2 * sizeof(std::uint64_t);
 }
 
 std::size_t pack_positions(std::span<const std::uint32_t> positions, std::span<std::byte> out) {
@@ -29,31 +49,27 @@ std::size_t pack_positions(std::span<const std::uint32_t> positions, std::span<s
   for (std::size_t begin = 0; begin < positions.size(); begin += kBlock) {
     const std::size_t count = std::min(kBlock, positions.size() - begin);
     const std::uint32_t* block = positions.data() + begin;
-    std::uint32_t skipped[kBlock];
+    std::uint32_t skipped[kBlock + 3];
     skipped[0] = block[0] - next;
-    std::uint32_t all = skipped[0];
-    for (std::size_t i = 1; i < count; ++i) {
-      skipped[i] = block[i] - block[i - 1] - 1;
-      all |= skipped[i];
-    }
+    for (std::size_t i = 1; i < count; ++i) skipped[i] = block[i] - block[i - 1] - 1;
+    std::fill_n(skipped + count, 3, 0);  // the last group of four may reach past the end
+    std::uint32_t all = 0;
+    for (std::size_t i = 0; i < count; ++i) all |= skipped[i];
     next = block[count - 1] + 1;
 
     const auto width = static_cast<unsigned>(std::bit_width(all));
     *at++ = static_cast<std::byte>(width);
-    std::byte* word = at;
-    std::uint64_t bits = 0;
-    unsigned used = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      bits |= std::uint64_t{skipped[i]} << used;
-      used += width;
-      if (used >= 32) {
-        std::memcpy(word, &bits, sizeof(std::uint32_t));
-        word += sizeof(std::uint32_t);
-        bits >>= 32;
-        used -= 32;
+    BitWriter writer{at};
+    if (width <= 16) {
+      for (std::size_t i = 0; i < count; i += 4) {
+        const std::uint64_t low = skipped[i] | std::uint64_t{skipped[i + 1]} << width;
+        const std::uint64_t high = skipped[i + 2] | std::uint64_t{skipped[i + 3]} << width;
+        writer.put(low | high << 2 * width, 4 * width);
       }
+    } else {
+      for (std::size_t i = 0; i < count; ++i) writer.put(skipped[i], width);
     }
-    std::memcpy(word, &bits, sizeof(bits));  // past the block's end; the bound has room for it
+    writer.flush();
     at += block_bytes(count, width);
   }
   return static_cast<std::size_t>(at - out.data());

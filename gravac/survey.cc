@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <numeric>
 #include <utility>
 
 namespace gravac {
@@ -10,27 +11,6 @@ namespace {
 constexpr std::size_t kChunk = std::size_t{1} << 16;
 constexpr std::size_t kWorthThreads = std::size_t{1}
                                       << 17;  // fewer entries are passed over sooner than a thread wakes
-
-// The k-th largest of `magnitudes`, all in [lo, hi), which are rearranged. A
-// histogram finds the few among which to search.
-std::uint32_t kth_largest(std::span<std::uint32_t> magnitudes, std::size_t k, std::uint32_t lo,
-                          std::uint32_t hi) {
-  constexpr std::size_t kBins = 2048;
-  if (magnitudes.size() > 4 * kBins) {
-    int shift = 0;
-    while (((hi - lo) >> shift) >= kBins) ++shift;
-    std::uint32_t counts[kBins] = {};
-    for (const std::uint32_t m : magnitudes) ++counts[(m - lo) >> shift];
-    std::size_t bin = kBins - 1;
-    for (; counts[bin] < k; --bin) k -= counts[bin];
-    const auto others = std::partition(magnitudes.begin(), magnitudes.end(),
-                                       [&](std::uint32_t m) { return (m - lo) >> shift == bin; });
-    magnitudes = magnitudes.first(static_cast<std::size_t>(others - magnitudes.begin()));
-  }
-  const auto kth = magnitudes.begin() + static_cast<std::ptrdiff_t>(k - 1);
-  std::nth_element(magnitudes.begin(), kth, magnitudes.end(), std::greater<>());
-  return *kth;
-}
 
 double square(float x) {
   return static_cast<double>(x) * x;
@@ -110,7 +90,6 @@ void Survey::open(const Input& input, std::span<const Keep> levels) {
     level.settled.assign(ranges_.size(), {});
     std::size_t kept = 0;
     for (const std::size_t keep : level.keep) kept += keep;
-    if (i == 0) often_ = kept > entries_ / 50;
     most = std::max(most, kept);
   }
   for (Piece& piece : pieces_) {
@@ -159,8 +138,7 @@ void Survey::run_chunks() {
     Pass pass{.gradient = input_.gradient,
               .residual = input_.residual,
               .residual_zero = input_.residual_zero,
-              .two_levels = level_count_ == 2,
-              .often = often_};
+              .two_levels = level_count_ == 2};
     for (std::size_t c = piece.first; c < piece.last; ++c) {
       Chunk& chunk = chunks_[c];
       for (int level = 0; level < level_count_; ++level)
@@ -181,7 +159,8 @@ void Survey::each_undecided(int level, std::size_t range, const Visit& visit) co
     const Piece& piece = pieces_[chunks_[c].piece];
     const Pairs& pairs = piece.undecided[level];
     std::size_t i = c == piece.first ? 0 : chunks_[c - 1].undecided_end[level];
-    for (; i < chunks_[c].undecided_end[level]; ++i) visit(pairs.positions[i], pairs.values[i]);
+    for (const std::size_t end = chunks_[c].undecided_end[level]; i < end; ++i)
+      visit(pairs.positions[i], pairs.values[i]);
   }
 }
 
@@ -235,35 +214,59 @@ std::optional<Survey::Settled> Survey::settle(int level, std::size_t range) {
 
 // Settles exactly which of the undecided survive.
 Survey::Settled Survey::settle_band(int level, std::size_t range, const Tally& found) {
-  const Band band = levels_[level].bands[range];
   const std::size_t keep = levels_[level].keep[range];
-  std::size_t need = keep - found.sure;
-  Settled settled{{band.hi}, keep, found.energy};
-  if (need > found.undecided) {
-    put_back();
-    need -= found.undecided;
-    std::size_t i = ranges_[range].begin;
-    while (magnitude(source()[i]) != 0 || --need > 0) ++i;
-    settled.cut = {0, static_cast<std::uint32_t>(i)};
-  } else if (need > 0) {
-    magnitudes_.clear();
-    each_undecided(level, range,
-                   [&](std::uint32_t, float value) { magnitudes_.push_back(magnitude(value)); });
-    settled.cut.bits = kth_largest(magnitudes_, need, band.lo, band.hi);
-    const auto above = [&](std::uint32_t m) { return m > settled.cut.bits; };
-    std::size_t ties =
-        need - static_cast<std::size_t>(std::count_if(magnitudes_.begin(), magnitudes_.end(), above));
-    each_undecided(level, range, [&](std::uint32_t position, float value) {
-      if (magnitude(value) == settled.cut.bits && ties > 0 && --ties == 0) settled.cut.last = position;
-    });
+  const std::size_t need = keep - found.sure;
+  Settled settled{{levels_[level].bands[range].hi}, keep, 0};
+  double kept = 0, all = 0;  // energy of the undecided
+  if (need > 0 && need <= found.undecided) {
+    kept = keep_largest_undecided(level, range, need, settled.cut, all);
+  } else {
+    each_undecided(level, range, [&](std::uint32_t, float value) { all += square(value); });
   }
-  each_undecided(level, range, [&](std::uint32_t position, float value) {
-    const bool kept = settled.cut.keeps(value, position);
-    if (level == 0 && !kept) settled.energy -= square(value);
-    if (level == 1 && kept) settled.energy += square(value);
-  });
-  settled.energy = std::max(settled.energy, 0.0);
+  if (need > found.undecided) {  // all of them, and the first zeros
+    put_back();
+    std::size_t zeros = need - found.undecided, i = ranges_[range].begin;
+    while (magnitude(source()[i]) != 0 || --zeros > 0) ++i;
+    settled.cut = {0, static_cast<std::uint32_t>(i)};
+    kept = all;
+  }
+  const double sure = level == 0 ? found.energy - all : found.energy;
+  settled.energy = std::max(sure, 0.0) + kept;
   return settled;
+}
+
+// Finds the cut that keeps the `need` largest of the undecided; returns their
+// energy, and that of all undecided. A histogram finds the few among which to search.
+double Survey::keep_largest_undecided(int level, std::size_t range, std::size_t need, Cut& cut, double& all) {
+  const Band band = levels_[level].bands[range];
+  const std::size_t bins = tally(level, range).undecided > 512 ? 2048 : 1;
+  int shift = 0;
+  while (((band.hi - band.lo - 1) >> shift) >= bins) ++shift;
+  const auto bin_of = [&](float value) { return (magnitude(value) - band.lo) >> shift; };
+
+  counts_.assign(bins, 0);
+  energies_.assign(bins, 0);
+  each_undecided(level, range, [&](std::uint32_t, float value) {
+    const std::uint32_t bin = bin_of(value);
+    ++counts_[bin];
+    energies_[bin] += square(value);
+  });
+  all = std::accumulate(energies_.begin(), energies_.end(), 0.0);
+  double kept = 0;
+  std::size_t bin = bins - 1;
+  for (; counts_[bin] < need; --bin) {
+    need -= counts_[bin];
+    kept += energies_[bin];
+  }
+  candidates_.clear();
+  each_undecided(level, range, [&](std::uint32_t position, float value) {
+    if (bin_of(value) == bin) candidates_.push_back({magnitude(value), position, value});
+  });
+  const auto last = candidates_.begin() + static_cast<std::ptrdiff_t>(need - 1);
+  std::nth_element(candidates_.begin(), last, candidates_.end());
+  for (auto in = candidates_.begin(); in <= last; ++in) kept += square(in->value);
+  cut = {last->magnitude, last->position};
+  return kept;
 }
 
 // Settles a level by the compressor's own definition, in passes of its own.
@@ -309,10 +312,10 @@ void Survey::pick_levels(Found& found) {
     std::vector<std::uint32_t>& outer = levels_[1 - few].picked;
     const std::size_t outer_begin = outer.size();
     compressor_->pick({source() + begin, size}, levels_[1 - few].keep[range], draw, outer);
-    survivors_.clear();
-    for (std::size_t i = outer_begin; i < outer.size(); ++i) {
-      outer[i] += static_cast<std::uint32_t>(begin);
-      survivors_.push_back(source()[outer[i]]);
+    survivors_.resize(outer.size() - outer_begin);
+    for (std::size_t i = 0; i < survivors_.size(); ++i) {
+      outer[outer_begin + i] += static_cast<std::uint32_t>(begin);
+      survivors_[i] = source()[outer[outer_begin + i]];
     }
     found.energy[1 - few] += energy(survivors_);
     found.kept[1 - few] += survivors_.size();

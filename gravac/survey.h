@@ -82,6 +82,14 @@ class Survey {
     std::size_t kept = 0;
     double energy = 0;
   };
+  // An entry whose fate the pass left open.
+  struct Undecided {
+    std::uint32_t magnitude, position;
+    float value;
+    bool operator<(const Undecided& other) const {  // the larger first, ties by position
+      return magnitude != other.magnitude ? magnitude > other.magnitude : position < other.position;
+    }
+  };
   // What the pass counted in a range.
   struct Tally {
     std::size_t sure = 0, undecided = 0;
@@ -114,6 +122,7 @@ class Survey {
   void each_piece(const Work& work);
   template <class Visit>
   void each_undecided(int level, std::size_t range, const Visit& visit) const;
+  double keep_largest_undecided(int level, std::size_t range, std::size_t need, Cut& cut, double& all);
   const float* source() const { return input_.residual ? input_.residual : input_.gradient; }
 
   std::vector<Range> ranges_;
@@ -128,10 +137,11 @@ class Survey {
   Level levels_[2];
   int level_count_ = 1;
   bool collected_valid_ = false;  // level 0 is in the pieces, and missing in the residual
-  bool often_ = false;
-  double spread_ = 1;  // learned: how much samples scatter beyond independence
+  double spread_ = 1;             // learned: how much samples scatter beyond independence
   Scratch scratch_;
-  std::vector<std::uint32_t> magnitudes_;
+  std::vector<Undecided> candidates_;
+  std::vector<std::uint32_t> counts_;
+  std::vector<double> energies_;
   std::vector<float> survivors_;
 };
 

@@ -1,0 +1,368 @@
+// How fast is a step, compared with what it must at least cost? An
+// error-feedback step has to read the gradient, read the residual and write the
+// residual: that loop, residual += gradient, is the floor. What is compared runs
+// interleaved, repeat by repeat, and the least time of each counts. Every timed
+// answer is checked, outside the clock.
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "gravac/buffer.h"
+#include "gravac/gain.h"
+#include "gravac/kernels.h"
+#include "gravac/packing.h"
+#include "gravac/require.h"
+#include "gravac/step.h"
+#include "gravac/workers.h"
+#ifdef GRAVAC_BENCH_TORCH
+#include "bench/torch_step.h"
+#endif
+
+namespace {
+std::atomic<std::size_t> allocations{0};
+}
+
+// Taking malloc's place, to count for goal 9.
+extern "C" {
+void* __libc_malloc(std::size_t size);
+void* __libc_memalign(std::size_t alignment, std::size_t size);
+void* malloc(std::size_t size) {
+  return ++allocations, __libc_malloc(size);
+}
+void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  return ++allocations, __libc_memalign(alignment, size);
+}
+}
+
+namespace gravac::bench {
+namespace {
+
+struct Goal {
+  int number = 0;
+  std::string name;
+  double ratio = 0;  // not a number if not measured
+  double target = 0;
+  bool at_most = true;  // the ratio should be at most the target; else at least
+
+  bool met() const { return at_most ? ratio <= target : ratio >= target; }
+};
+
+// The least time of something that is timed again and again.
+class Timer {
+ public:
+  template <class Work>
+  void time(const Work& work) {
+    const auto start = std::chrono::steady_clock::now();
+    work();
+    least_ =
+        std::min(least_, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  double seconds() const { return least_; }
+
+ private:
+  double least_ = std::numeric_limits<double>::infinity();
+};
+
+using Gradients = std::vector<std::vector<float>>;
+
+// Rows of different scale, like layers; few enough to stay in memory, enough that no step sees its last
+// gradient.
+Gradients make_gradients(std::size_t entries) {
+  Gradients gradients(3, std::vector<float>(entries));
+  std::mt19937_64 random(1);
+  std::normal_distribution<float> gauss;
+  for (auto& gradient : gradients) {
+    float scale = 1;
+    for (std::size_t i = 0; i < entries; ++i) {
+      if (i % 65'536 == 0) scale = std::exp(gauss(random) / 2);
+      gradient[i] = scale * gauss(random);
+    }
+  }
+  return gradients;
+}
+
+// Exact Top-k keeps k entries, none smaller than any it leaves.
+void check_topk(SparseView sent, std::span<const float> left, double factor) {
+  require(sent.size() == keep_count(left.size(), factor), "check: ", sent.size(), " entries kept at ", factor,
+          "x");
+  std::uint32_t least = std::numeric_limits<std::uint32_t>::max(), greatest = 0;
+  for (const float value : sent.values) least = std::min(least, magnitude(value));
+  std::vector<bool> is_sent(left.size());
+  for (const std::uint32_t position : sent.positions) is_sent[position] = true;
+  for (std::size_t i = 0; i < left.size(); ++i) {
+    if (!is_sent[i]) greatest = std::max(greatest, magnitude(left[i]));
+  }
+  require(least >= greatest, "check: an entry was kept that is smaller than one left at ", factor, "x");
+}
+
+void check_about(SparseView sent, std::size_t entries, double factor) {
+  const auto found = static_cast<double>(sent.size()),
+             target = static_cast<double>(keep_count(entries, factor));
+  require(found >= 0.7 * target && found < 2 * target, "check: ", found, " entries kept, ", target,
+          " wanted");
+}
+
+// A step under test: its plan, what it sends, and its time.
+struct Candidate {
+  std::string name;
+  StepOptions options;
+  Plan plan;
+  Send send = Send::candidate;
+  bool encode = false;
+  std::unique_ptr<Step> step;
+  Timer timer, floor, read;  // the two loops it is compared with, timed as often
+  std::vector<std::byte> payload;
+
+  void run(const std::vector<float>& gradient) {
+    if (!step) step = std::make_unique<Step>(Layout(gradient.size()), options);
+    SparseView sent;
+    timer.time([&] {
+      step->measure(gradient, plan, send);
+      sent = step->take(send);
+      if (encode) encode_payload(sent);
+    });
+    check(sent, gradient);
+  }
+
+  void encode_payload(SparseView sent) {
+    const std::size_t bound = packed_bound(sent.size()) + 4 * sent.size();
+    if (payload.size() < bound) payload.resize(bound);
+    const std::size_t bytes = pack_positions(sent.positions, payload);
+    std::memcpy(payload.data() + bytes, sent.values.data(), 4 * sent.size());
+  }
+
+  void check(SparseView sent, const std::vector<float>& gradient) {
+    const double factor = send == Send::minimum ? plan.minimum : plan.candidate;
+    if (options.compressor != "topk") return check_about(sent, gradient.size(), factor);
+    check_topk(sent, options.feedback ? std::span<const float>(step->residual()) : gradient, factor);
+    if (!encode) return;
+    std::vector<std::uint32_t> positions(sent.size());
+    unpack_positions(payload, gradient.size(), positions);
+    require(std::equal(positions.begin(), positions.end(), sent.positions.begin()), "check: payload differs");
+  }
+};
+
+// The same step with two separate compressions of the whole, by our own Top-k.
+class DirectStep {
+ public:
+  DirectStep(std::size_t entries, double minimum, double candidate)
+      : residual_(entries, 0.0f),
+        minimum_(minimum),
+        candidate_(candidate),
+        first_(Layout(entries), {.feedback = false}),
+        second_(Layout(entries), {.feedback = false}) {}
+
+  void run(const std::vector<float>& gradient) {
+    SparseView sent;
+    timer.time([&] {
+      add_into(residual_, gradient);
+      const double all = energy(residual_);
+      first_.measure(residual_, {minimum_, minimum_});
+      const double minimum = energy(first_.take(Send::candidate).values);
+      second_.measure(residual_, {candidate_, candidate_});
+      sent = second_.take(Send::candidate);
+      gain_ = std::pair{minimum / all, energy(sent.values) / all};
+      for (const std::uint32_t position : sent.positions) residual_[position] = 0;
+    });
+    check_topk(sent, residual_, candidate_);
+  }
+
+  Timer timer;
+
+ private:
+  std::vector<float> residual_;
+  double minimum_, candidate_;
+  Step first_, second_;
+  std::pair<double, double> gain_;
+};
+
+Candidate fused(std::string name, Plan plan, Send send = Send::candidate, std::string compressor = "topk",
+                unsigned threads = 1) {
+  Candidate c;
+  c.name = std::move(name);
+  c.options = {.compressor = std::move(compressor), .threads = threads};
+  c.plan = plan;
+  c.send = send;
+  return c;
+}
+
+Candidate alone(double factor) {
+  Candidate c = fused("", {factor, factor});
+  c.options.feedback = false;
+  return c;
+}
+
+std::vector<Goal> measure_goals(std::size_t entries, int repeats, int torch_repeats) {
+  const Gradients gradients = make_gradients(entries);
+  Candidate c10_1000 = fused("topk 10/1000", {10, 1000}), c100_1000 = fused("topk 100/1000", {100, 1000});
+  Candidate c10_100 = fused("topk 10/100", {10, 100}), c10 = fused("topk 10/1000", {10, 1000}, Send::minimum);
+  c10.encode = true;
+  Candidate two = fused("", {10, 1000}, Send::candidate, "topk", 2);
+  Candidate alone1000 = alone(1000), alone100 = alone(100), alone10 = alone(10);
+  std::vector<Candidate> others;
+  for (const char* name : {"dgc", "redsync", "sidco", "randomk"}) {
+    others.push_back(fused(std::string(name) + " 10/1000", {10, 1000}, Send::candidate, name));
+  }
+  DirectStep direct(entries, 10, 1000);
+  Buffer<float> floor_residual{Pages::huge};  // as the step's own
+  floor_residual.reserve(entries);
+  std::fill_n(floor_residual.data(), entries, 0.0f);
+
+  Workers pair(2);
+  Timer floor_of_two;
+
+  std::vector<Candidate*> all = {&c10_1000, &c100_1000, &c10_100,  &c10,
+                                 &two,      &alone1000, &alone100, &alone10};
+  for (Candidate& other : others) all.push_back(&other);
+  constexpr int kWarmup = 3;
+  for (int repeat = 0; repeat < kWarmup + repeats; ++repeat) {
+    const auto& gradient = gradients[static_cast<std::size_t>(repeat) % gradients.size()];
+    if (repeat == kWarmup) {
+      direct.timer = {};
+      for (Candidate* c : all) c->timer = c->floor = c->read = {};
+    }
+    for (Candidate* c : all) {
+      double sum = 0;
+      c->floor.time([&] { add_into(floor_residual.span().first(entries), gradient); });
+      c->run(gradient);
+      c->read.time([&] { sum = energy(gradient); });
+      require(sum > 0 && std::isfinite(floor_residual.data()[entries / 2]),
+              "check: the floor computed nothing");
+    }
+    direct.run(gradient);
+    floor_of_two.time([&] {
+      pair.run([&](unsigned half) noexcept {
+        const std::size_t begin = half * (entries / 2),
+                          size = half == 0 ? entries / 2 : entries - entries / 2;
+        add_into({floor_residual.data() + begin, size}, {gradient.data() + begin, size});
+      });
+    });
+  }
+
+  const std::size_t before = allocations;
+  for (int i = 0; i < 3; ++i) {
+    c10_1000.step->measure(gradients[static_cast<std::size_t>(i)], c10_1000.plan);
+    c10_1000.step->take(Send::candidate);
+  }
+  const auto allocated = static_cast<double>(allocations - before) / 3;
+
+  const auto over_floor = [&](const Candidate& c) { return c.timer.seconds() / c.floor.seconds(); };
+  const auto over_read = [&](const Candidate& c) { return c.timer.seconds() / c.read.seconds(); };
+  std::vector<Goal> goals = {
+      {1, "fused step / floor: 10/1000, candidate sent", over_floor(c10_1000), 1.3},
+      {1, "fused step / floor: 100/1000, candidate sent", over_floor(c100_1000), 1.3},
+      {2, "fused step / floor: 10/100, candidate sent", over_floor(c10_100), 1.4},
+      {3, "fused step / floor: 10 sent, payload encoded", over_floor(c10), 1.8},
+      {4, "exact Top-k alone / one read: 1000", over_read(alone1000), 1.4},
+      {4, "exact Top-k alone / one read: 100", over_read(alone100), 1.8},
+      {4, "exact Top-k alone / one read: 10", over_read(alone10), 2.6},
+  };
+  double topk = std::nan(""), multi_level = topk, direct_torch = topk;
+#ifdef GRAVAC_BENCH_TORCH
+  std::size_t kept = 0;
+  const TorchTimes torch =
+      torch_times(gradients[0].data(), gradients[1].data(), entries, 10, 1000, torch_repeats, kept);
+  require(kept == keep_count(entries, 1000), "check: torch.topk kept ", kept);
+  topk = torch.topk / alone1000.timer.seconds();
+  multi_level = torch.multi_level / c10_1000.timer.seconds();
+  direct_torch = torch.direct / c10_1000.timer.seconds();
+#else
+  (void)torch_repeats;
+#endif
+  goals.push_back({5, "torch.topk / exact Top-k alone: 1000", topk, 30, false});
+  goals.push_back({6, "step in PyTorch, multi-level / fused: 10/1000", multi_level, 40, false});
+  goals.push_back({6, "step in PyTorch, direct / fused: 10/1000", direct_torch, 70, false});
+  goals.push_back({7, "our own direct step / fused: 10/1000",
+                   direct.timer.seconds() / c10_1000.timer.seconds(), 2, false});
+  goals.push_back(
+      {8, "one thread / two threads: 10/1000", c10_1000.timer.seconds() / two.timer.seconds(), 1.6, false});
+  goals.push_back({9, "heap allocations per warm step", allocated, 0});
+  for (const Candidate& other : others) {
+    goals.push_back({1, "fused step / floor: " + other.name, over_floor(other), 1.3});
+  }
+  std::fprintf(stderr,
+               "%zu entries, %s: floor %.2f ms (%.2f ns an entry; two threads: %.2fx as fast), "
+               "read %.2f ms, least of %d\n",
+               entries, simd_name(), 1e3 * c10_1000.floor.seconds(),
+               1e9 * c10_1000.floor.seconds() / static_cast<double>(entries),
+               c10_1000.floor.seconds() / floor_of_two.seconds(), 1e3 * c10_1000.read.seconds(), repeats);
+  return goals;
+}
+
+std::string text(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof(buffer), "%g", value);
+  return buffer;
+}
+
+void print_table(const std::vector<Goal>& goals) {
+  std::printf("%4s  %-50s %8s %8s  %s\n", "goal", "what", "ratio", "target", "met");
+  for (const Goal& goal : goals) {
+    const std::string target = (goal.at_most ? "<= " : ">= ") + text(goal.target);
+    if (std::isnan(goal.ratio)) {
+      std::printf("%4d  %-50s %8s %8s  not measured: built without libtorch\n", goal.number,
+                  goal.name.c_str(), "-", target.c_str());
+    } else {
+      std::printf("%4d  %-50s %8.2f %8s  %s\n", goal.number, goal.name.c_str(), goal.ratio, target.c_str(),
+                  goal.met() ? "yes" : "NO");
+    }
+  }
+}
+
+void print_json(const std::vector<Goal>& goals) {
+  std::printf("[");
+  for (std::size_t i = 0; i < goals.size(); ++i) {
+    const Goal& goal = goals[i];
+    const bool measured = !std::isnan(goal.ratio);
+    std::printf("%s\n  {\"goal\": %d, \"name\": \"%s\", \"ratio\": ", i ? "," : "", goal.number,
+                goal.name.c_str());
+    measured ? std::printf("%.4f", goal.ratio) : std::printf("null");
+    std::printf(", \"target\": %g, \"met\": %s}", goal.target,
+                !measured    ? "null"
+                : goal.met() ? "true"
+                             : "false");
+  }
+  std::printf("\n]\n");
+}
+
+}  // namespace
+}  // namespace gravac::bench
+
+int main(int argc, char** argv) {
+  CLI::App app("Measures the performance goals", "goals");
+  std::size_t entries = 25'000'000;
+  int repeats = 15, torch_repeats = 2;
+  bool json = false;
+  app.add_option("--entries", entries, "Length of the gradient")
+      ->check(CLI::Range(std::size_t{100'000}, std::size_t{200'000'000}))
+      ->capture_default_str();
+  app.add_option("--repeats", repeats, "Repeats of each measurement")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  app.add_option("--torch-repeats", torch_repeats, "Repeats of the slow ones in PyTorch")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  app.add_flag("--json", json, "Print JSON instead of a table");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  try {
+    const auto goals = gravac::bench::measure_goals(entries, repeats, torch_repeats);
+    json ? gravac::bench::print_json(goals) : gravac::bench::print_table(goals);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "goals: %s\n", error.what());
+    return 1;
+  }
+}
