@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace gravac {
+
+// One message from each rank, in the order of ranks.
+class Messages {
+ public:
+  std::size_t size() const { return ends_.size(); }
+  std::span<const std::byte> operator[](std::size_t rank) const {
+    const std::size_t begin = rank == 0 ? 0 : ends_[rank - 1];
+    return std::span(bytes_).subspan(begin, ends_[rank] - begin);
+  }
+
+  // Makes room for messages of these lengths; what was there is lost.
+  void resize(std::span<const std::size_t> lengths);
+  // The whole room, message behind message.
+  std::span<std::byte> bytes() { return bytes_; }
+  std::span<std::byte> message(std::size_t rank) {
+    const std::size_t begin = rank == 0 ? 0 : ends_[rank - 1];
+    return std::span(bytes_).subspan(begin, ends_[rank] - begin);
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  std::vector<std::size_t> ends_;
+};
+
+// A group of ranks and what they can do together; knows bytes and floats, not
+// what they mean. All ranks call the same operations in the same order, from one
+// thread each. An operation that a rank does not join within the timeout throws
+// an Error on all others that names the missing ranks, the operation, the step
+// and the time waited; the group is then of no more use.
+class Comm {
+ public:
+  virtual ~Comm() = default;
+
+  virtual std::size_t rank() const = 0;
+  virtual std::size_t size() const = 0;
+
+  // Replaces `values` by their sums over ranks, equal to the bit on all of them.
+  // REQUIRES: the same size everywhere.
+  virtual void all_reduce(std::span<float> values) = 0;
+
+  // Everybody's `mine`, all of one length, into `all`, by rank.
+  // REQUIRES: the same size everywhere; all.size() == size() * mine.size().
+  virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
+
+  // Sends parts[i] to rank i, and receives what each rank had for this one.
+  // Lengths are arbitrary, zero included. REQUIRES: parts.size() == size().
+  virtual void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) = 0;
+
+  // Everybody's `mine`, of any length. Two operations: lengths, then bytes.
+  void all_gather(std::span<const std::byte> mine, Messages& all);
+
+  // Everybody's numbers, by rank: the same on all ranks whatever the backend, so
+  // that whatever is computed from them alone is agreed. REQUIRES: the same size everywhere.
+  std::vector<double> all_gather(std::span<const double> mine);
+
+  // The step that error messages will name.
+  void set_step(std::uint64_t step) { step_ = step; }
+  std::uint64_t step() const { return step_; }
+
+ private:
+  std::uint64_t step_ = 0;
+  std::vector<std::byte> padded_, gathered_;
+};
+
+// What must be equal on all ranks before they begin, by name.
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+// Compares the facts of all ranks. Throws an Error, the same on every rank, that
+// names the keys which differ and the values found.
+void handshake(Comm& comm, const Facts& facts);
+
+// "rank 3", "ranks 1, 2 and 5".
+std::string name_ranks(std::span<const std::size_t> ranks);
+
+}  // namespace gravac
