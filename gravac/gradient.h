@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,6 +37,7 @@ class Layout {
 
  private:
   std::vector<Segment> segments_;
+  std::set<std::string> names_;
   std::size_t entries_ = 0;
 };
 

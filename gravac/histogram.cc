@@ -82,14 +82,13 @@ void take_sample(const float* gradient, const float* residual, std::size_t n, st
   };
   std::size_t ahead[kAhead];  // places known early can be fetched early
   for (std::size_t i = 0; i < wanted + kAhead; ++i) {
-    const std::size_t now = ahead[i % kAhead];
+    if (i >= kAhead) add(ahead[i % kAhead], ahead[i % kAhead] + kLine);
     if (i < wanted) {
       const std::size_t next = place(i);
       ahead[i % kAhead] = next;
       __builtin_prefetch(gradient + next);
       if (residual) __builtin_prefetch(residual + next);
     }
-    if (i >= kAhead) add(now, now + kLine);
   }
 }
 

@@ -108,7 +108,7 @@ HWY_INLINE VI Magnitudes(VF x) {
 
 // "At or above bits" as "greater than": integers have no greater-or-equal.
 HWY_INLINE VI Below(std::uint32_t bits) {
-  return hn::Set(di, static_cast<std::int32_t>(bits) - 1);
+  return hn::Set(di, static_cast<std::int32_t>(bits - 1));
 }
 
 // Lists the lanes in `mask`, without a branch: which lanes of a gradient are
@@ -236,7 +236,7 @@ HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, 
   }
   float sum = Sum(dense), entered_sum = kAdd ? Sum(entered) : sum, sum1 = kOutside ? Sum(energy1) : 0;
   if constexpr (kOutside)
-    totals.sure_count += static_cast<std::size_t>(hn::GetLane(hn::SumOfLanes(di, count1)));
+    totals.sure_count[1] += static_cast<std::size_t>(hn::GetLane(hn::SumOfLanes(di, count1)));
 
   for (; i < n; ++i) {  // the remainder, one by one
     const float x = kAdd ? g[i] + r[i] : g[i];
@@ -246,7 +246,7 @@ HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, 
     const std::uint32_t m = magnitude(x);
     const bool sure1 = kOutside && m >= band1.hi;
     sum1 += sure1 ? x * x : 0;
-    totals.sure_count += sure1;
+    totals.sure_count[1] += sure1;
     const bool look = m >= band0.lo || (kOutside && !sure1 && m >= band1.lo);
     if (look) list.at[list_size++] = static_cast<std::uint16_t>(i);
   }
@@ -255,7 +255,7 @@ HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, 
   const double block_dense = trusted(sum) ? sum : careful_energy(source, n);
   totals.dense += block_dense;
   if constexpr (kOutside)
-    totals.sure_energy += trusted(sum) ? sum1 : careful_energy_from(source, n, band1.hi);
+    totals.sure_energy[1] += trusted(sum) ? sum1 : careful_energy_from(source, n, band1.hi);
   const double block_entered = !kAdd                  ? block_dense
                                : trusted(entered_sum) ? entered_sum
                                                       : careful_energy(g, n);
@@ -289,20 +289,28 @@ HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, 
     count = list_size;
   }
   collected.size += count;
-  totals.collected_count += count;
-  totals.collected_energy += BlockEnergy(values, count);
 
   // The undecided of level 0, and a level 1 inside it, are among the collected.
   const VI hi0 = Below(band0.hi);
+  VF energy0 = hn::Zero(df);
   list_size = 0;
   offset = hn::Zero(d16);
   for (i = 0; i + lanes <= count; i += lanes, offset = hn::Add(offset, stride)) {
-    const VI m = Magnitudes(hn::LoadU(df, values + i));
-    MI look = hn::Not(hn::Gt(m, hi0));
+    const VF value = hn::LoadU(df, values + i);
+    const VI m = Magnitudes(value);
+    const MI sure0 = hn::Gt(m, hi0);
+    energy0 = hn::Add(energy0, hn::IfThenElseZero(hn::RebindMask(df, sure0), hn::Mul(value, value)));
+    MI look = hn::Not(sure0);
     if constexpr (kInside) look = hn::Or(look, hn::Gt(m, lo1));
     list_size = List(list, list_size, offset, look);
   }
-  for (; i < count; ++i) list.at[list_size++] = static_cast<std::uint16_t>(i);
+  float sum0 = Sum(energy0);
+  for (; i < count; ++i) {
+    sum0 += magnitude(values[i]) >= band0.hi ? values[i] * values[i] : 0;
+    list.at[list_size++] = static_cast<std::uint16_t>(i);
+  }
+  totals.sure_energy[0] += trusted(sum) ? sum0 : careful_energy_from(values, count, band0.hi);
+  const std::size_t open0_before = open0.size;
   for (std::size_t j = 0; j < list_size; ++j) {
     const std::size_t k = list.at[j];
     const std::uint32_t m = magnitude(values[k]);
@@ -310,10 +318,11 @@ HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, 
     if constexpr (kInside) {
       const bool sure1 = m >= band1.hi;
       AppendIf(open1, positions[k], values[k], (m >= band1.lo) & !sure1);
-      totals.sure_count += sure1;
-      totals.sure_energy += sure1 ? static_cast<double>(values[k]) * values[k] : 0;
+      totals.sure_count[1] += sure1;
+      totals.sure_energy[1] += sure1 ? static_cast<double>(values[k]) * values[k] : 0;
     }
   }
+  totals.sure_count[0] += count - (open0.size - open0_before);
   undecided[0].size = open0.size;
   undecided[1].size = open1.size;
 }
@@ -440,6 +449,17 @@ double Energy(const float* values, std::size_t n) {
   return sum;
 }
 
+double EnergyOfSum(const float* a, const float* b, std::size_t n) {
+  double sum = 0;
+  float block[kBlock];
+  for (std::size_t at = 0; at < n; at += kBlock) {
+    const std::size_t size = std::min(kBlock, n - at);
+    for (std::size_t i = 0; i < size; ++i) block[i] = a[at + i] + b[at + i];
+    sum += BlockEnergy(block, size);
+  }
+  return sum;
+}
+
 const char* SimdName() {
   return hwy::TargetName(HWY_TARGET);
 }
@@ -457,6 +477,7 @@ HWY_EXPORT(Filter);
 HWY_EXPORT(CountFrom);
 HWY_EXPORT(AddInto);
 HWY_EXPORT(Energy);
+HWY_EXPORT(EnergyOfSum);
 HWY_EXPORT(SimdName);
 
 Totals run_pass(const Pass& pass, std::size_t begin, std::size_t end, Pairs& collected, Pairs undecided[2]) {
@@ -485,6 +506,10 @@ void add_into(std::span<float> target, std::span<const float> source) {
 
 double energy(std::span<const float> values) {
   return HWY_DYNAMIC_DISPATCH(Energy)(values.data(), values.size());
+}
+
+double energy_of_sum(std::span<const float> a, std::span<const float> b) {
+  return HWY_DYNAMIC_DISPATCH(EnergyOfSum)(a.data(), b.data(), a.size());
 }
 
 const char* simd_name() {

@@ -58,14 +58,13 @@ struct Pairs {
   }
 };
 
-// What one pass over a run of entries found. Energies are sums of squares.
+// What one pass over a run of entries found. Energies are sums of squares, good to
+// some 1e-5: floats are added within blocks, doubles across them.
 struct Totals {
-  double entered = 0;           // of the gradient
-  double dense = 0;             // of gradient + residual
-  double collected_energy = 0;  // of the entries of level 0 at or above its lo
-  std::size_t collected_count = 0;
-  double sure_energy = 0;      // of the entries of level 1 at or above its hi
-  std::size_t sure_count = 0;  // their number
+  double entered = 0;              // of the gradient
+  double dense = 0;                // of gradient + residual
+  double sure_energy[2] = {0, 0};  // of the entries at or above hi, for each level
+  std::size_t sure_count[2] = {0, 0};
   bool finite = true;
 };
 
@@ -106,6 +105,9 @@ void add_into(std::span<float> target, std::span<const float> source);
 
 // The sum of squares, in double; not finite if any value is unusable.
 double energy(std::span<const float> values);
+
+// The energy of a[i] + b[i]. REQUIRES: equal sizes.
+double energy_of_sum(std::span<const float> a, std::span<const float> b);
 
 // The vector instruction set in use, such as "AVX2".
 const char* simd_name();

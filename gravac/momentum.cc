@@ -34,6 +34,7 @@ bool Momentum::correct(std::span<const float> gradient, std::span<const float> w
   check(gradient, weights);
   const double norm = std::sqrt(energy(gradient));
   if (!std::isfinite(norm)) return false;
+  if (options_.weight_decay > 0 && !std::isfinite(energy(weights))) return false;
   const double limit = options_.clip / std::sqrt(static_cast<double>(options_.ranks));
   scale_ = options_.clip > 0 && norm > limit ? static_cast<float>(limit / norm) : 1.0f;
   const auto m = static_cast<float>(options_.momentum), decay = static_cast<float>(options_.weight_decay);

@@ -31,7 +31,7 @@ class Momentum {
   Momentum(std::size_t entries, const MomentumOptions& options);
 
   // Lets a gradient enter. Weights may be empty without weight decay. False, and
-  // nothing changes, if the gradient holds unusable numbers.
+  // nothing changes, if the gradient or the weights hold unusable numbers.
   bool correct(std::span<const float> gradient, std::span<const float> weights = {});
 
   // The velocity: what enters the residual in this step.

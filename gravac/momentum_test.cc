@@ -41,7 +41,8 @@ TEST(Momentum, DenseStepsAreMomentumSgd) {
     plain.update(gradient, 0.9f, 0.01f, 0.1f);
     ASSERT_TRUE(momentum.correct(gradient, weights));
     std::vector<float> update = copy(momentum.velocity());
-    step.pass_dense(update);
+    step.measure_dense(update);
+    step.take_dense(update);
     for (std::size_t j = 0; j < kEntries; ++j) weights[j] -= 0.1f * update[j];
   }
   for (std::size_t j = 0; j < kEntries; ++j) EXPECT_NEAR(weights[j], plain.weights[j], 1e-6f);
@@ -89,6 +90,10 @@ TEST(Momentum, BadNumbersDoNotEnter) {
   EXPECT_FALSE(momentum.correct(std::vector<float>{1, std::numeric_limits<float>::quiet_NaN()}));
   EXPECT_FALSE(momentum.correct(std::vector<float>{-std::numeric_limits<float>::infinity(), 1}));
   EXPECT_EQ(copy(momentum.velocity()), (std::vector<float>{1, 2}));
+  Momentum decaying(1, {.weight_decay = 0.1});
+  EXPECT_FALSE(
+      decaying.correct(std::vector<float>{1}, std::vector<float>{std::numeric_limits<float>::quiet_NaN()}));
+  EXPECT_EQ(copy(decaying.velocity()), (std::vector<float>{0}));
 }
 
 TEST(Momentum, UndoTakesTheLastGradientBack) {

@@ -15,7 +15,7 @@ std::uint32_t bisect(double mean, double greatest, double fewest, double most, c
   constexpr double kStop = 1e-3;
   if (greatest <= mean) return 0;
   double low = -mean / (greatest - mean), high = 1;  // the bracket reaches down to threshold 0
-  while (high - low > kStop) {
+  for (int round = 0; high - low > kStop && round < 64; ++round) {
     const double t = (low + high) / 2;
     const auto threshold = static_cast<float>(mean + t * (greatest - mean));
     const std::uint32_t bits = threshold > 0 ? magnitude(threshold) : 1u;

@@ -47,8 +47,10 @@ struct Step::State {
   bool open = false;
   bool was_zero = true;  // residual_zero before it
   std::span<const float> gradient;
-  std::vector<Survey::Keep> keep;  // of the level expected to be taken, then of the other
-  Send first = Send::candidate;    // which level comes first
+  bool dense_only = false;            // nothing was chosen
+  std::vector<Survey::Keep> keep{2};  // of the level expected to be taken, then of the other
+  std::size_t levels = 1;             // how many of them there are
+  Send first = Send::candidate;       // which level comes first
 
   State(const Layout& layout, const StepOptions& given)
       : options(given),
@@ -60,8 +62,12 @@ struct Step::State {
 
   std::span<float> values() { return {residual.data(), options.feedback ? entries : 0}; }
 
-  void require_size(std::size_t size) const {
-    require(size == entries, "step: gradient of ", size, " entries found, ", entries, " expected");
+  void begin(std::span<const float> given) {
+    require(given.size() == entries, "step: gradient of ", given.size(), " entries found, ", entries,
+            " expected");
+    require(!open, "step: the last one is still open; take, take_dense or discard it");
+    gradient = given;
+    was_zero = residual_zero;
   }
 
   void close() {
@@ -74,14 +80,14 @@ struct Step::State {
     first = expected == Send::minimum ? Send::minimum : Send::candidate;
     const double factors[2] = {first == Send::minimum ? plan.minimum : plan.candidate,
                                first == Send::minimum ? plan.candidate : plan.minimum};
-    keep.resize(factors[0] == factors[1] ? 1 : 2);
-    for (std::size_t level = 0; level < keep.size(); ++level) {
+    levels = factors[0] == factors[1] ? 1 : 2;
+    for (std::size_t level = 0; level < levels; ++level) {
       keep[level].clear();
       for (const Range& range : ranges) keep[level].push_back(keep_count(range.size, factors[level]));
     }
   }
 
-  int level_of(Send send) const { return send == first || keep.size() == 1 ? 0 : 1; }
+  int level_of(Send send) const { return send == first || levels == 1 ? 0 : 1; }
 };
 
 Step::Step(const Layout& layout, const StepOptions& options)
@@ -90,25 +96,22 @@ Step::~Step() = default;
 
 Measurement Step::measure(std::span<const float> gradient, const Plan& plan, Send expected) {
   State& s = *state_;
-  s.require_size(gradient.size());
-  require(!s.open, "step: the last one is still open; take, take_dense or discard it");
   keep_count(0, plan.minimum);
   keep_count(0, plan.candidate);
   require(plan.candidate >= plan.minimum, "plan: candidate ", plan.candidate, " is below minimum ",
           plan.minimum);
+  s.begin(gradient);
   s.plan_keep(plan, expected);
-  s.gradient = gradient;
-  s.was_zero = s.residual_zero;
 
   const Input input{.gradient = gradient.data(),
                     .residual = s.options.feedback ? s.residual.data() : nullptr,
                     .residual_zero = s.residual_zero,
                     .draw = {s.options.seed, s.steps, 0}};
-  const Survey::Found found = s.survey.run(input, s.keep);
-  ++s.steps;
   s.open = true;
+  s.dense_only = false;
   s.residual_zero = false;
-  if (!found.finite) {
+  const Survey::Found found = s.survey.run(input, std::span(s.keep).first(s.levels));
+  if (!found.finite || !std::isfinite(found.dense)) {
     discard();
     return {.energy = {found.entered, found.dense, 0, 0}, .finite = false};
   }
@@ -121,47 +124,47 @@ Measurement Step::measure(std::span<const float> gradient, const Plan& plan, Sen
           .candidate_kept = found.kept[candidate]};
 }
 
+Measurement Step::measure_dense(std::span<const float> gradient) {
+  State& s = *state_;
+  s.begin(gradient);
+  const double entered = energy(gradient);
+  const bool zero = !s.options.feedback || s.residual_zero;
+  const double dense = zero ? entered : energy_of_sum(gradient, s.values());
+  if (!std::isfinite(entered) || !std::isfinite(dense)) {
+    return {.energy = {entered, dense, 0, 0}, .finite = false};
+  }
+  s.open = s.dense_only = true;
+  return {.energy = {entered, dense, dense, dense}, .minimum_kept = s.entries, .candidate_kept = s.entries};
+}
+
 SparseView Step::take(Send level) {
-  require(level != Send::dense, "step: take_dense takes all");
-  state_->close();
-  return state_->survey.take(state_->level_of(level));
+  State& s = *state_;
+  require(level != Send::dense && !(s.open && s.dense_only), "step: this one is dense; take_dense takes all");
+  s.close();
+  ++s.steps;
+  return s.survey.take(s.level_of(level));
 }
 
 void Step::take_dense(std::span<float> out) {
   State& s = *state_;
-  s.require_size(out.size());
+  require(out.size() == s.entries, "step: room for ", out.size(), " entries found, ", s.entries, " expected");
   s.close();
-  s.survey.put_back();
-  const std::span<const float> all = s.options.feedback ? s.values() : s.gradient;
-  std::copy(all.begin(), all.end(), out.begin());
+  ++s.steps;
+  if (!s.dense_only) s.survey.put_back();
+  const bool summed = s.options.feedback && !s.dense_only;  // the residual is gradient + residual already
+  const std::span<const float> source = summed ? std::span<const float>(s.values()) : s.gradient;
+  if (out.data() != source.data()) std::copy(source.begin(), source.end(), out.begin());
+  if (s.dense_only && s.options.feedback && !s.residual_zero) add_into(out, s.values());
   s.residual_zero = true;
 }
 
 void Step::discard() {
   State& s = *state_;
   s.close();
+  if (s.dense_only) return;
   s.survey.put_back();
   if (s.options.feedback && !s.was_zero) s.survey.undo();
   s.residual_zero = s.was_zero;
-}
-
-Measurement Step::pass_dense(std::span<float> gradient) {
-  State& s = *state_;
-  s.require_size(gradient.size());
-  require(!s.open, "step: the last one is still open; take, take_dense or discard it");
-  ++s.steps;
-  Measurement found;
-  found.energy.entered = energy(gradient);
-  found.energy.dense = found.energy.entered;
-  found.finite = std::isfinite(found.energy.entered);
-  if (found.finite && s.options.feedback && !s.residual_zero) {
-    add_into(gradient, s.values());
-    found.energy.dense = energy(gradient);
-    s.residual_zero = true;
-  }
-  found.energy.minimum = found.energy.candidate = found.energy.dense;
-  found.minimum_kept = found.candidate_kept = s.entries;
-  return found;
 }
 
 std::span<float> Step::residual() {
@@ -172,17 +175,22 @@ std::span<float> Step::residual() {
   return s.values();
 }
 
-std::uint64_t Step::steps() const {
-  return state_->steps;
+StepState Step::state() const {
+  return {state_->steps, state_->survey.spread()};
 }
 
-void Step::restore(std::uint64_t steps, std::span<const float> values) {
-  const std::span<float> residual = this->residual();
-  require(values.size() == residual.size(), "step: residual of ", values.size(), " entries found, ",
-          residual.size(), " expected");
-  require(std::isfinite(energy(values)), "step: the residual to restore holds unusable numbers");
-  std::copy(values.begin(), values.end(), residual.begin());
-  state_->steps = steps;
+void Step::restore(const StepState& state, std::span<const float> values) {
+  State& s = *state_;
+  require(!s.open, "step: the residual is in use; take, take_dense or discard first");
+  require(values.size() == s.values().size(), "step: residual of ", values.size(), " entries found, ",
+          s.values().size(), " expected");
+  require(std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); }),
+          "step: the residual to restore holds infinities or NaN");
+  require(state.spread >= 1 && state.spread <= 16, "step: spread ", state.spread, " found, 1 to 16 expected");
+  std::copy(values.begin(), values.end(), s.values().begin());
+  s.residual_zero = false;
+  s.steps = state.steps;
+  s.survey.set_spread(state.spread);
 }
 
 }  // namespace gravac

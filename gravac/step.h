@@ -33,6 +33,14 @@ struct Measurement {
   bool finite = true;  // false: unusable numbers; the residual is as before and nothing can be taken
 };
 
+// What a step remembers besides its residual.
+struct StepState {
+  std::uint64_t steps = 0;  // that were not discarded
+  double spread = 1;        // how much samples were seen to scatter beyond independence
+
+  bool operator==(const StepState&) const = default;
+};
+
 // One rank's part of a training step: adds the residual to the gradient, finds
 // what survives at two factors and how much energy that is, and when told which
 // to send hands it out and keeps the rest as the new residual. Measuring is one
@@ -55,26 +63,30 @@ class Step {
   // The gradient must stay as it is until the step is closed by one of the next three.
   Measurement measure(std::span<const float> gradient, const Plan& plan, Send expected = Send::candidate);
 
+  // Opens a step that is dense from the start: nothing is chosen, and only
+  // take_dense or discard can close it.
+  Measurement measure_dense(std::span<const float> gradient);
+
   // Closes the step: what survived at `level` (minimum or candidate), valid
   // until the next call of measure. The residual keeps the rest.
   SparseView take(Send level);
 
-  // Closes the step: writes gradient + residual to `out`; the residual is then 0.
+  // Closes the step: writes gradient + residual to `out`, which may be where the
+  // gradient is; the residual is then 0.
   void take_dense(std::span<float> out);
 
-  // Closes the step as if it had not been: the residual is as before, up to rounding.
+  // Closes the step as if it had not been; it does not count. The residual is as
+  // before, up to the rounding of an addition with the gradient: where gradients
+  // are a million times larger than what waits, little of what waits is left.
   void discard();
-
-  // A step that is dense from the start: adds the residual to the gradient, in
-  // place, and empties it. Not finite: both stay as they were.
-  Measurement pass_dense(std::span<float> gradient);
 
   // What waits to be sent; empty without feedback. May be changed while no step is open.
   std::span<float> residual();
 
-  // Steps so far. Together with the residual they are all the state there is.
-  std::uint64_t steps() const;
-  void restore(std::uint64_t steps, std::span<const float> residual);
+  // Together with the residual all the state there is.
+  StepState state() const;
+  // Throws Error, and changes nothing, for a residual of another size or with infinities or NaN.
+  void restore(const StepState& state, std::span<const float> residual);
 
  private:
   struct State;

@@ -55,6 +55,10 @@ TEST(StepAllocation, AWarmStepAllocatesNothing) {
             for (const Send taken : {Send::candidate, Send::minimum, Send::dense}) {
               for (const Send expected : {Send::candidate, Send::minimum}) {
                 step.measure(testing::gradient_of(kind, n), {10, 100}, expected);
+                step.discard();
+                step.measure(testing::gradient_of(kind, n), {20, 20}, expected);  // one level only
+                step.take(Send::minimum);
+                step.measure(testing::gradient_of(kind, n), {10, 100}, expected);
                 taken == Send::dense ? step.take_dense(out) : void(step.take(taken));
               }
             }

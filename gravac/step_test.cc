@@ -67,9 +67,9 @@ TEST_P(EveryStep, ObeysTheLaws) {
         const Measurement found = step.measure(gradient, c.plan, c.expected);
         ASSERT_TRUE(found.finite);
         const double dense = testing::plain_energy(all);
-        ASSERT_NEAR(found.energy.dense, dense, 1e-6 * dense);
+        ASSERT_NEAR(found.energy.dense, dense, 1e-5 * dense);
         const double entered = testing::plain_energy(gradient);
-        ASSERT_NEAR(found.energy.entered, entered, 1e-6 * entered);
+        ASSERT_NEAR(found.energy.entered, entered, 1e-5 * entered);
         for (const Gain definition : {Gain::error_fed, Gain::gradient}) {
           const double minimum = gain(definition, found.energy, Send::minimum);
           const double candidate = gain(definition, found.energy, Send::candidate);
@@ -85,7 +85,7 @@ TEST_P(EveryStep, ObeysTheLaws) {
           ASSERT_TRUE(strictly_ascending(sent.positions));
           ASSERT_EQ(sent.size(), c.taken == Send::minimum ? found.minimum_kept : found.candidate_kept);
           const double energy = testing::plain_energy(sent.values);
-          ASSERT_NEAR(found.energy.of(c.taken), energy, 1e-6 * dense);
+          ASSERT_NEAR(found.energy.of(c.taken), energy, 1e-5 * energy);
           const double factor = c.taken == Send::minimum ? c.plan.minimum : c.plan.candidate;
           std::size_t next = 0;
           for (const Segment& segment : layout.segments()) {
@@ -264,7 +264,13 @@ TEST(Step, ConservesOverTwoHundredRandomSteps) {
                    candidate = minimum * (1 + static_cast<int>(random() % 20));
       const auto expected = static_cast<Send>(random() % 3), taken = static_cast<Send>(random() % 4 % 3);
       if (random() % 8 == 0) {
-        step.pass_dense(gradient);
+        step.measure_dense(gradient);
+        if (random() % 4 == 0) {
+          step.discard();
+          for (std::size_t j = 0; j < n; ++j) in[j] -= gradient[j];
+          continue;
+        }
+        step.take_dense(gradient);  // in place
         for (std::size_t j = 0; j < n; ++j) out[j] += gradient[j];
         continue;
       }
@@ -323,7 +329,9 @@ TEST(Step, BadNumbersAreSeenAndLeaveTheResidualAlone) {
       const std::vector<float> before = copy(step.residual());
       EXPECT_FALSE(step.measure(gradient, {10, 100}).finite);
       EXPECT_THROW(step.take(Send::candidate), Error);
-      EXPECT_FALSE(step.pass_dense(gradient).finite);
+      EXPECT_FALSE(step.measure_dense(gradient).finite);
+      EXPECT_THROW(step.take_dense(gradient), Error);
+      EXPECT_EQ(step.state().steps, 1u);  // what was not taken does not count
       for (std::size_t i = 0; i < 5000; ++i) ASSERT_NEAR(step.residual()[i], before[i], 1e-9f);
       EXPECT_EQ(step.residual()[4321], before[4321]);
       EXPECT_TRUE(step.measure(gradient_of("gauss", 5000, 1), {10, 100}).finite);  // and life goes on
@@ -345,17 +353,56 @@ TEST(Step, ZerosAndDenormalsAreNumbers) {
   }
 }
 
-TEST(Step, PassDenseHandsOutAllAndEmptiesTheResidual) {
+TEST(Step, MeasureDenseHandsOutAllAndEmptiesTheResidual) {
   Step step{Layout(1000), {}};
-  const auto& first = gradient_of("gauss", 1000, 1);
-  step.measure(first, {10, 100});
+  step.measure(gradient_of("gauss", 1000, 1), {10, 100});
   step.take(Send::candidate);
-  const std::vector<float> all = testing::sum(gradient_of("gauss", 1000, 2), copy(step.residual()));
-  std::vector<float> gradient = gradient_of("gauss", 1000, 2);
-  const Measurement found = step.pass_dense(gradient);
-  EXPECT_EQ(gradient, all);
-  EXPECT_NEAR(found.energy.dense, testing::plain_energy(all), 1e-6 * found.energy.dense);
+  const auto& gradient = gradient_of("gauss", 1000, 2);
+  const std::vector<float> before = copy(step.residual()), all = testing::sum(gradient, before);
+
+  step.measure_dense(gradient);
+  step.discard();
+  EXPECT_EQ(copy(step.residual()), before);  // to the bit: a dense step writes nothing before it is taken
+
+  const Measurement found = step.measure_dense(gradient);
+  EXPECT_NEAR(found.energy.dense, testing::plain_energy(all), 1e-5 * found.energy.dense);
+  EXPECT_THROW(step.take(Send::candidate), Error);
+  std::vector<float> out(1000);
+  step.take_dense(out);
+  EXPECT_EQ(out, all);
   EXPECT_EQ(copy(step.residual()), std::vector<float>(1000, 0));
+}
+
+TEST(Step, RanksThatDiscardStayInStepWithRanksThatDidNotMeasure) {
+  Step a(Layout(1000), {.compressor = "randomk"}), b(Layout(1000), {.compressor = "randomk"});
+  a.measure(gradient_of("gauss", 1000, 1), {10, 100});
+  a.discard();
+  a.measure(gradient_of("gauss", 1000, 1), {10, 100});
+  b.measure(gradient_of("gauss", 1000, 2), {10, 100});
+  EXPECT_EQ(a.take(Send::candidate).copy().positions, b.take(Send::candidate).copy().positions);
+}
+
+TEST(Step, ABadResidualIsSeenToo) {
+  Step step{Layout(1000), {}};
+  step.residual()[5] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(step.measure(gradient_of("gauss", 1000), {10, 100}).finite);
+  EXPECT_FALSE(step.measure_dense(gradient_of("gauss", 1000)).finite);
+}
+
+// Room for the undecided runs out between n / 16 and n / 8 of them: on one piece, but not on each of two.
+TEST(Step, ManyNearTiesDoNotMakeEnergiesDependOnThreads) {
+  const std::size_t n = 1'000'000;
+  std::vector<float> gradient = gradient_of("gauss", n);
+  for (std::size_t i = 0; i < n; i += 10) gradient[i] = 1.0f + 1e-6f * static_cast<float>(i % 97);
+  std::vector<double> energies;
+  for (const unsigned threads : {1u, 2u, 3u}) {
+    Step step(Layout(n), {.threads = threads});
+    const Measurement found = step.measure(gradient, {20, 1000}, Send::minimum);
+    energies.push_back(found.energy.minimum);
+    EXPECT_EQ(found.energy.minimum, energies.front());
+    const Sparse sent = step.take(Send::minimum).copy();
+    EXPECT_NEAR(found.energy.minimum, testing::plain_energy(sent.values), 1e-5 * found.energy.minimum);
+  }
 }
 
 TEST(Step, RestoresToTheBit) {
@@ -367,7 +414,7 @@ TEST(Step, RestoresToTheBit) {
     Step a(Layout(65'537), {.compressor = compressor}), b(Layout(65'537), {.compressor = compressor});
     run(a, 1);
     run(a, 2);
-    b.restore(a.steps(), a.residual());
+    b.restore(a.state(), a.residual());
     EXPECT_EQ(run(a, 3), run(b, 3)) << compressor;
     EXPECT_EQ(copy(a.residual()), copy(b.residual())) << compressor;
   }
@@ -384,8 +431,8 @@ TEST(Step, RefusesWhatMakesNoSense) {
   EXPECT_THROW(step.measure(gradient, {10, std::numeric_limits<double>::quiet_NaN()}), Error);
   EXPECT_THROW(step.take(Send::candidate), Error);
   EXPECT_THROW(step.discard(), Error);
-  EXPECT_THROW(step.restore(1, gradient_of("gauss", 9)), Error);
-  EXPECT_THROW(step.restore(1, std::vector<float>(1000, std::numeric_limits<float>::quiet_NaN())), Error);
+  EXPECT_THROW(step.restore({1}, gradient_of("gauss", 9)), Error);
+  EXPECT_THROW(step.restore({1}, std::vector<float>(1000, std::numeric_limits<float>::quiet_NaN())), Error);
   step.measure(gradient, {10, 100});
   EXPECT_THROW(step.measure(gradient, {10, 100}), Error);
   EXPECT_THROW(step.residual(), Error);

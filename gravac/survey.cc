@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cassert>
-#include <numeric>
 #include <utility>
 
 namespace gravac {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 16;
+constexpr std::size_t kBlockMost = 1024;  // entries a kernel takes at once
 constexpr std::size_t kWorthThreads = std::size_t{1}
                                       << 17;  // fewer entries are passed over sooner than a thread wakes
 
@@ -92,8 +92,11 @@ void Survey::open(const Input& input, std::span<const Keep> levels) {
     for (const std::size_t keep : level.keep) kept += keep;
     most = std::max(most, kept);
   }
+  // A piece's undecided may pass the limit by one block before they are dropped,
+  // so that dropping never depends on how many pieces there are.
+  const std::size_t open_room = undecided_room() + kBlockMost;
   for (Piece& piece : pieces_) {
-    const std::size_t room[3] = {2 * most + entries_ / 64 + 4096, entries_ / 16 + 4096, entries_ / 16 + 4096};
+    const std::size_t room[3] = {2 * most + entries_ / 64 + 4096, open_room, open_room};
     Pairs* pairs[3] = {&piece.collected, &piece.undecided[0], &piece.undecided[1]};
     for (int i = 0; i < 3; ++i) {
       // The first piece's room also has to hold what is joined from all of them.
@@ -150,6 +153,13 @@ void Survey::run_chunks() {
   });
   collected_valid_ =
       std::none_of(pieces_.begin(), pieces_.end(), [](const Piece& p) { return p.collected.full; });
+  for (int level = 0; level < 2; ++level) {
+    std::size_t undecided = 0;
+    for (const Piece& piece : pieces_) {
+      undecided += piece.undecided[level].full ? undecided_room() + 1 : piece.undecided[level].size;
+    }
+    full_[level] = undecided > undecided_room();
+  }
 }
 
 // Calls visit(position, value) for what the pass left undecided in a range, by position.
@@ -187,22 +197,20 @@ Survey::Tally Survey::tally(int level, std::size_t range) const {
   for (std::size_t c = first_chunk_[range]; c < first_chunk_[range + 1]; ++c) {
     const Chunk& chunk = chunks_[c];
     const Piece& piece = pieces_[chunk.piece];
-    if (piece.undecided[level].full) tally.full = true;
     tally.undecided +=
         chunk.undecided_end[level] - (c == piece.first ? 0 : chunks_[c - 1].undecided_end[level]);
-    tally.sure += level == 0 ? chunk.totals.collected_count : chunk.totals.sure_count;
-    tally.energy += level == 0 ? chunk.totals.collected_energy : chunk.totals.sure_energy;
+    tally.sure += chunk.totals.sure_count[level];
+    tally.energy += chunk.totals.sure_energy[level];
   }
-  if (level == 0) tally.sure -= tally.undecided;  // level 0 collects the undecided too
   return tally;
 }
 
 // Settles a level from what the pass counted; nothing if the guess was too far off.
 std::optional<Survey::Settled> Survey::settle(int level, std::size_t range) {
+  if (full_[level]) return std::nullopt;
   const Band band = levels_[level].bands[range];
   const std::size_t keep = levels_[level].keep[range];
   const Tally found = tally(level, range);
-  if (found.full) return std::nullopt;
   if (band.lo == band.hi) {
     if (!compressor_->threshold()->accepts(found.sure, keep)) return std::nullopt;
     return Settled{{band.lo}, found.sure, found.energy};
@@ -214,32 +222,27 @@ std::optional<Survey::Settled> Survey::settle(int level, std::size_t range) {
 
 // Settles exactly which of the undecided survive.
 Survey::Settled Survey::settle_band(int level, std::size_t range, const Tally& found) {
-  const std::size_t keep = levels_[level].keep[range];
-  const std::size_t need = keep - found.sure;
-  Settled settled{{levels_[level].bands[range].hi}, keep, 0};
-  double kept = 0, all = 0;  // energy of the undecided
-  if (need > 0 && need <= found.undecided) {
-    kept = keep_largest_undecided(level, range, need, settled.cut, all);
-  } else {
-    each_undecided(level, range, [&](std::uint32_t, float value) { all += square(value); });
+  const std::size_t keep = levels_[level].keep[range], need = keep - found.sure;
+  Settled settled{{levels_[level].bands[range].hi}, keep, found.energy};
+  if (need == 0) return settled;
+  if (need <= found.undecided) {
+    settled.energy += keep_largest_undecided(level, range, found, settled.cut);
+    return settled;
   }
-  if (need > found.undecided) {  // all of them, and the first zeros
-    put_back();
-    std::size_t zeros = need - found.undecided, i = ranges_[range].begin;
-    while (magnitude(source()[i]) != 0 || --zeros > 0) ++i;
-    settled.cut = {0, static_cast<std::uint32_t>(i)};
-    kept = all;
-  }
-  const double sure = level == 0 ? found.energy - all : found.energy;
-  settled.energy = std::max(sure, 0.0) + kept;
+  // All of them, and the first zeros.
+  each_undecided(level, range, [&](std::uint32_t, float value) { settled.energy += square(value); });
+  put_back();
+  std::size_t zeros = need - found.undecided, i = ranges_[range].begin;
+  while (magnitude(source()[i]) != 0 || --zeros > 0) ++i;
+  settled.cut = {0, static_cast<std::uint32_t>(i)};
   return settled;
 }
 
-// Finds the cut that keeps the `need` largest of the undecided; returns their
-// energy, and that of all undecided. A histogram finds the few among which to search.
-double Survey::keep_largest_undecided(int level, std::size_t range, std::size_t need, Cut& cut, double& all) {
+// Finds the cut that keeps as many of the largest undecided as are still needed;
+// returns their energy. A histogram finds the few among which to search.
+double Survey::keep_largest_undecided(int level, std::size_t range, const Tally& found, Cut& cut) {
   const Band band = levels_[level].bands[range];
-  const std::size_t bins = tally(level, range).undecided > 512 ? 2048 : 1;
+  const std::size_t bins = found.undecided > 512 ? 2048 : 1;
   int shift = 0;
   while (((band.hi - band.lo - 1) >> shift) >= bins) ++shift;
   const auto bin_of = [&](float value) { return (magnitude(value) - band.lo) >> shift; };
@@ -251,9 +254,8 @@ double Survey::keep_largest_undecided(int level, std::size_t range, std::size_t 
     ++counts_[bin];
     energies_[bin] += square(value);
   });
-  all = std::accumulate(energies_.begin(), energies_.end(), 0.0);
   double kept = 0;
-  std::size_t bin = bins - 1;
+  std::size_t bin = bins - 1, need = levels_[level].keep[range] - found.sure;
   for (; counts_[bin] < need; --bin) {
     need -= counts_[bin];
     kept += energies_[bin];

@@ -57,6 +57,11 @@ class Survey {
   // After put_back(): the residual without the gradient, up to rounding.
   void undo();
 
+  // How much samples were seen to scatter beyond independence: it decides how
+  // wide bands are drawn, hence how energies are rounded. At least 1.
+  double spread() const { return spread_; }
+  void set_spread(double spread) { spread_ = spread; }
+
  private:
   // A run of entries within one range that is passed over at once. Chunks do not
   // depend on the number of threads, so neither do the sums over them.
@@ -93,8 +98,7 @@ class Survey {
   // What the pass counted in a range.
   struct Tally {
     std::size_t sure = 0, undecided = 0;
-    double energy = 0;  // level 0: sure and undecided; level 1: sure
-    bool full = false;  // some undecided entries were dropped
+    double energy = 0;  // of the sure ones
   };
   struct Level {
     Keep keep;
@@ -107,6 +111,7 @@ class Survey {
   void open(const Input& input, std::span<const Keep> levels);
   void guess_bands();
   void run_chunks();
+  std::size_t undecided_room() const { return entries_ / 16 + 4096; }
   void settle_levels(Found& found);
   Tally tally(int level, std::size_t range) const;
   std::optional<Settled> settle(int level, std::size_t range);
@@ -122,7 +127,7 @@ class Survey {
   void each_piece(const Work& work);
   template <class Visit>
   void each_undecided(int level, std::size_t range, const Visit& visit) const;
-  double keep_largest_undecided(int level, std::size_t range, std::size_t need, Cut& cut, double& all);
+  double keep_largest_undecided(int level, std::size_t range, const Tally& found, Cut& cut);
   const float* source() const { return input_.residual ? input_.residual : input_.gradient; }
 
   std::vector<Range> ranges_;
@@ -136,8 +141,9 @@ class Survey {
   Input input_;
   Level levels_[2];
   int level_count_ = 1;
-  bool collected_valid_ = false;  // level 0 is in the pieces, and missing in the residual
-  double spread_ = 1;             // learned: how much samples scatter beyond independence
+  bool collected_valid_ = false;   // level 0 is in the pieces, and missing in the residual
+  bool full_[2] = {false, false};  // so much was undecided that it was not kept
+  double spread_ = 1;              // learned: how much samples scatter beyond independence
   Scratch scratch_;
   std::vector<Undecided> candidates_;
   std::vector<std::uint32_t> counts_;

@@ -41,7 +41,7 @@ inline const std::vector<float>& gradient_of(const std::string& kind, std::size_
     if (kind == "laplace") values[i] = (uniform(random) < 0.5f ? -1.0f : 1.0f) * exponential(random);
     if (kind == "student") values[i] = 1e-3f * student(random);
     if (kind == "mostly-zero") values[i] = uniform(random) < 0.02f ? gauss(random) : 0;
-    if (kind == "constant") values[i] = 0.25f;
+    if (kind == "constant") values[i] = 0.7f;
     if (kind == "row-correlated") {
       if (i % 512 == 0) scale = std::exp(2000 * gauss(random));
       values[i] = scale * gauss(random);

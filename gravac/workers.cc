@@ -6,10 +6,19 @@ namespace gravac {
 
 Workers::Workers(unsigned threads) {
   require(threads >= 1 && threads <= 1024, "threads: ", threads, " found, 1 to 1024 expected");
-  for (unsigned i = 1; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
+  try {
+    for (unsigned i = 1; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
+  } catch (...) {  // no more threads to be had: let the others go
+    stop();
+    throw;
+  }
 }
 
 Workers::~Workers() {
+  stop();
+}
+
+void Workers::stop() {
   stop_ = true;
   round_.fetch_add(1, std::memory_order_release);
   round_.notify_all();

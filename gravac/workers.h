@@ -35,13 +35,14 @@ class Workers {
 
   void start(Call call, void* context);
   void serve(unsigned worker);
+  void stop();
 
-  std::vector<std::jthread> threads_;
   Call call_ = nullptr;
   void* context_ = nullptr;
   std::atomic<std::uint32_t> round_{0};  // rises when there is work
   std::atomic<std::uint32_t> busy_{0};   // threads still at it
   bool stop_ = false;
+  std::vector<std::jthread> threads_;  // last: they use all of the above until they are joined
 };
 
 }  // namespace gravac
