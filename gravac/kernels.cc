@@ -265,28 +265,24 @@ HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, 
   Pairs open0 = undecided[0], open1 = undecided[1];  // copies stay in registers
   std::uint32_t* HWY_RESTRICT positions = collected.positions + collected.size;
   float* HWY_RESTRICT values = collected.values + collected.size;
-  std::size_t count = 0;
-  if constexpr (kOutside) {
+  if constexpr (kOutside) {  // note the undecided of level 1, and leave those of level 0 in the list
+    std::size_t taken = 0;
     for (std::size_t j = 0; j < list_size; ++j) {
-      const std::size_t k = list.at[j];
+      const std::uint16_t k = list.at[j];
       const float x = source[k];
       const std::uint32_t m = magnitude(x);
-      const bool taken = m >= band0.lo;
-      positions[count] = static_cast<std::uint32_t>(begin + k);
-      values[count] = x;
-      count += taken;
-      if constexpr (kStore)
-        r[k] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & (std::uint32_t{taken} - 1));
       AppendIf(open1, begin + k, x, (m >= band1.lo) & (m < band1.hi));
+      list.at[taken] = k;
+      taken += m >= band0.lo;
     }
-  } else {
-    for (std::size_t j = 0; j < list_size; ++j) {
-      const std::size_t k = list.at[j];
-      positions[j] = static_cast<std::uint32_t>(begin + k);
-      values[j] = source[k];
-      if constexpr (kStore) r[k] = 0;
-    }
-    count = list_size;
+    list_size = taken;
+  }
+  const std::size_t count = list_size;
+  for (std::size_t j = 0; j < count; ++j) {
+    const std::size_t k = list.at[j];
+    positions[j] = static_cast<std::uint32_t>(begin + k);
+    values[j] = source[k];
+    if constexpr (kStore) r[k] = 0;
   }
   collected.size += count;
 
