@@ -28,6 +28,7 @@ endfunction()
 
 gravac_test(comm)
 gravac_test(compressor)
+gravac_test(exchange)
 gravac_test(gain)
 gravac_test(gradient)
 gravac_test(histogram)

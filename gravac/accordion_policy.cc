@@ -28,10 +28,10 @@ class AccordionPolicy final : public Policy {
   std::string_view name() const override { return "accordion"; }
   std::optional<Plan> plan() const override { return Plan{options_.low, options_.low}; }
   Send decide(const Energy& energy) override {
-    progress_ = std::cbrt(gain(Gain::error_fed, energy, Send::candidate));
+    effective_ += std::cbrt(gain(Gain::error_fed, energy, Send::candidate));
     return Send::candidate;
   }
-  void record(const Outcome&) override { effective_ += progress_; }
+  void record(const Outcome&) override {}
   double effective_steps() const override { return effective_; }
 
   std::size_t observe_interval() const override { return options_.interval; }
@@ -72,7 +72,7 @@ class AccordionPolicy final : public Policy {
   AccordionOptions options_;
   std::vector<double> factors_;  // per segment; critical to begin with
   std::vector<double> norms_;    // of the last interval
-  double effective_ = 0, progress_ = 1;
+  double effective_ = 0;
 };
 
 }  // namespace

@@ -55,18 +55,19 @@ class GravacPolicy final : public Policy {
     if (candidate_ != minimum_) {
       gains_[candidate_].add(gain(options_.gain, energy, Send::candidate), options_.smoothing);
     }
-    sent_ = gains_[candidate_].value >= options_.epsilon ? Send::candidate
-            : gains_[minimum_].value >= options_.epsilon ? Send::minimum
-                                                         : Send::dense;
-    progress_ = std::cbrt(gain(Gain::error_fed, energy, sent_));
-    return sent_;
+    const Send sent = gains_[candidate_].value >= options_.epsilon ? Send::candidate
+                      : gains_[minimum_].value >= options_.epsilon ? Send::minimum
+                                                                   : Send::dense;
+    effective_ += std::cbrt(gain(Gain::error_fed, energy, sent));
+    return sent;
   }
 
   void record(const Outcome& outcome) override {
-    effective_ += progress_;
-    if (sent_ != Send::dense) {  // dense, factor 1, does not take part
-      const std::size_t rung = sent_ == Send::candidate ? candidate_ : minimum_;
-      throughputs_[rung].add(outcome.samples_per_second * gains_[rung].value, options_.smoothing);
+    // Dense, factor 1, does not take part.
+    const auto rung = std::find(options_.ladder.begin(), options_.ladder.end(), outcome.factor);
+    if (outcome.factor > 1 && rung != options_.ladder.end()) {
+      const auto i = static_cast<std::size_t>(rung - options_.ladder.begin());
+      throughputs_[i].add(outcome.samples_per_second * gains_[i].value, options_.smoothing);
     }
     if (++steps_ % options_.window == 0) end_window();
   }
@@ -144,8 +145,6 @@ class GravacPolicy final : public Policy {
   std::vector<Average> gains_, throughputs_;  // per rung
   std::size_t steps_ = 0;
   double effective_ = 0;
-  Send sent_ = Send::dense;
-  double progress_ = 1;
 };
 
 }  // namespace

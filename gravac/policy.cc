@@ -27,8 +27,11 @@ class DensePolicy final : public Policy {
  public:
   std::string_view name() const override { return "dense"; }
   std::optional<Plan> plan() const override { return std::nullopt; }
-  Send decide(const Energy&) override { return Send::dense; }
-  void record(const Outcome&) override { ++steps_; }
+  Send decide(const Energy&) override {
+    ++steps_;
+    return Send::dense;
+  }
+  void record(const Outcome&) override {}
   double effective_steps() const override { return steps_; }
   PolicyState save() const override { return {{"steps", {steps_}}}; }
   void load(const PolicyState& state) override {
@@ -47,10 +50,10 @@ class StaticPolicy final : public Policy {
   std::string_view name() const override { return "static"; }
   std::optional<Plan> plan() const override { return Plan{factor_, factor_}; }
   Send decide(const Energy& energy) override {
-    gain_ = gain(Gain::error_fed, energy, Send::candidate);
+    effective_ += std::cbrt(gain(Gain::error_fed, energy, Send::candidate));
     return Send::candidate;
   }
-  void record(const Outcome&) override { effective_ += std::cbrt(gain_); }
+  void record(const Outcome&) override {}
   double effective_steps() const override { return effective_; }
   PolicyState save() const override { return {{"effective", {effective_}}}; }
   void load(const PolicyState& state) override {
@@ -59,7 +62,7 @@ class StaticPolicy final : public Policy {
   std::unique_ptr<Policy> clone() const override { return std::make_unique<StaticPolicy>(*this); }
 
  private:
-  double factor_, gain_ = 1, effective_ = 0;
+  double factor_, effective_ = 0;
 };
 
 }  // namespace

@@ -25,6 +25,7 @@ class StepCosts {
 
 // What a step was like, once it is over. All numbers are agreed by all ranks.
 struct Outcome {
+  double factor = 1;  // that was sent; 1 for dense
   double samples_per_second = 0;
   const StepCosts* costs = nullptr;  // null: nothing is known yet
 };
@@ -34,8 +35,10 @@ using PolicyState = std::vector<std::pair<std::string, std::vector<double>>>;
 
 // Decides, step after step, how hard to compress. Performs no I/O, reads no
 // clock and sees only numbers that all ranks agree on; so all ranks, each with
-// its own copy, reach the same decisions. Each step is plan, decide, record; a
-// step with bad numbers is plan alone, and teaches the policy nothing.
+// its own copy, reach the same decisions. Each step is plan, decide, record; how
+// long a step took is agreed along with the next one's energies, so what is
+// recorded is the step before. A step with bad numbers is plan alone, and teaches
+// the policy nothing.
 class Policy {
  public:
   virtual ~Policy() = default;
@@ -49,7 +52,7 @@ class Policy {
   // is Send::dense. The answer may differ from step to step even for equal energies.
   virtual Send decide(const Energy& energy) = 0;
 
-  // What the step decided upon cost.
+  // What the step before the one decided upon was like.
   virtual void record(const Outcome& outcome) = 0;
 
   // Steps of dense training that the steps so far were worth.

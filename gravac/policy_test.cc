@@ -16,8 +16,10 @@ Energy with_gains(double minimum, double candidate) {
 }
 
 Send step(Policy& policy, double minimum_gain, double candidate_gain, double samples_per_second = 100) {
+  const Plan plan = *policy.plan();
   const Send sent = policy.decide(with_gains(minimum_gain, candidate_gain));
-  policy.record({.samples_per_second = samples_per_second});
+  const double factor = sent == Send::dense ? 1 : sent == Send::minimum ? plan.minimum : plan.candidate;
+  policy.record({.factor = factor, .samples_per_second = samples_per_second});
   return sent;
 }
 
@@ -358,8 +360,11 @@ std::vector<double> trace(Policy& policy, unsigned seed, int steps) {
     const double minimum = uniform(random), candidate = minimum * uniform(random);
     seen.push_back(plan ? plan->minimum : 1);
     seen.push_back(plan ? plan->candidate : 1);
-    seen.push_back(static_cast<double>(policy.decide(with_gains(minimum, candidate))));
-    policy.record({.samples_per_second = 100 + uniform(random), .costs = &costs});
+    const Send sent = policy.decide(with_gains(minimum, candidate));
+    seen.push_back(static_cast<double>(sent));
+    policy.record({.factor = plan && sent != Send::dense ? plan->candidate : 1,
+                   .samples_per_second = 100 + uniform(random),
+                   .costs = &costs});
     if (i % 10 == 9) policy.observe(std::vector<double>{uniform(random), uniform(random)});
     for (const double factor : policy.segment_factors()) seen.push_back(factor);
     seen.push_back(policy.effective_steps());

@@ -39,18 +39,17 @@ class ProgressPolicy final : public Policy {
 
   Send decide(const Energy& energy) override {
     if (factor_ == 1) {
-      progress_ = 1;
+      ++effective_;
       return Send::dense;
     }
     const double found = std::clamp(gain(Gain::error_fed, energy, Send::candidate), 1e-6, 0.999);
-    progress_ = std::pow(found, options_.progress_exponent);
+    effective_ += std::pow(found, options_.progress_exponent);
     const double seen = std::log(factor_) + std::log(found / (1 - found)) / options_.tail_exponent;
     log_c0_ += kLearning * (seen - log_c0_);
     return Send::candidate;
   }
 
   void record(const Outcome& outcome) override {
-    effective_ += progress_;
     if (++steps_ % options_.interval == 0 && outcome.costs) move(*outcome.costs);
   }
 
@@ -117,7 +116,7 @@ class ProgressPolicy final : public Policy {
   ProgressOptions options_;
   double factor_ = 1;  // 1 is dense
   double log_c0_ = std::log(10.0);
-  double effective_ = 0, progress_ = 1;
+  double effective_ = 0;
   std::size_t steps_ = 0;
 };
 

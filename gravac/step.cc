@@ -87,6 +87,37 @@ struct Step::State {
     }
   }
 
+  // Measures what was planned.
+  Measurement measure() {
+    const Input input{.gradient = gradient.data(),
+                      .residual = options.feedback ? residual.data() : nullptr,
+                      .residual_zero = residual_zero,
+                      .draw = {options.seed, steps, 0}};
+    open = true;
+    dense_only = false;
+    residual_zero = false;
+    const Survey::Found found = survey.run(input, std::span(keep).first(levels));
+    if (!found.finite || !std::isfinite(found.dense)) {
+      discard();
+      return {.energy = {found.entered, found.dense, 0, 0}, .finite = false};
+    }
+    const auto minimum = level_of(Send::minimum), candidate = level_of(Send::candidate);
+    // Sums in different orders differ in their last bits; parts are no larger than their whole.
+    const double minimum_energy = std::min(found.energy[minimum], found.dense);
+    const double candidate_energy = std::min(found.energy[candidate], minimum_energy);
+    return {.energy = {found.entered, found.dense, minimum_energy, candidate_energy},
+            .minimum_kept = found.kept[minimum],
+            .candidate_kept = found.kept[candidate]};
+  }
+
+  void discard() {
+    close();
+    if (dense_only) return;
+    survey.put_back();
+    if (options.feedback && !was_zero) survey.undo();
+    residual_zero = was_zero;
+  }
+
   int level_of(Send send) const { return send == first || levels == 1 ? 0 : 1; }
 };
 
@@ -102,26 +133,22 @@ Measurement Step::measure(std::span<const float> gradient, const Plan& plan, Sen
           plan.minimum);
   s.begin(gradient);
   s.plan_keep(plan, expected);
+  return s.measure();
+}
 
-  const Input input{.gradient = gradient.data(),
-                    .residual = s.options.feedback ? s.residual.data() : nullptr,
-                    .residual_zero = s.residual_zero,
-                    .draw = {s.options.seed, s.steps, 0}};
-  s.open = true;
-  s.dense_only = false;
-  s.residual_zero = false;
-  const Survey::Found found = s.survey.run(input, std::span(s.keep).first(s.levels));
-  if (!found.finite || !std::isfinite(found.dense)) {
-    discard();
-    return {.energy = {found.entered, found.dense, 0, 0}, .finite = false};
-  }
-  const auto minimum = s.level_of(Send::minimum), candidate = s.level_of(Send::candidate);
-  // Sums in different orders differ in their last bits; parts are no larger than their whole.
-  const double minimum_energy = std::min(found.energy[minimum], found.dense);
-  const double candidate_energy = std::min(found.energy[candidate], minimum_energy);
-  return {.energy = {found.entered, found.dense, minimum_energy, candidate_energy},
-          .minimum_kept = found.kept[minimum],
-          .candidate_kept = found.kept[candidate]};
+Measurement Step::measure(std::span<const float> gradient, std::span<const double> factors) {
+  State& s = *state_;
+  require(s.options.granularity == Granularity::layer,
+          "step: a factor for each segment needs granularity layer");
+  require(factors.size() == s.ranges.size(), "step: ", factors.size(), " factors found, ", s.ranges.size(),
+          " expected");
+  for (const double factor : factors) keep_count(0, factor);
+  s.begin(gradient);
+  s.levels = 1;
+  s.keep[0].clear();
+  for (std::size_t i = 0; i < factors.size(); ++i)
+    s.keep[0].push_back(keep_count(s.ranges[i].size, factors[i]));
+  return s.measure();
 }
 
 Measurement Step::measure_dense(std::span<const float> gradient) {
@@ -159,12 +186,7 @@ void Step::take_dense(std::span<float> out) {
 }
 
 void Step::discard() {
-  State& s = *state_;
-  s.close();
-  if (s.dense_only) return;
-  s.survey.put_back();
-  if (s.options.feedback && !s.was_zero) s.survey.undo();
-  s.residual_zero = s.was_zero;
+  state_->discard();
 }
 
 std::span<float> Step::residual() {

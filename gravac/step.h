@@ -63,6 +63,10 @@ class Step {
   // The gradient must stay as it is until the step is closed by one of the next three.
   Measurement measure(std::span<const float> gradient, const Plan& plan, Send expected = Send::candidate);
 
+  // The same with one level only and a factor for each segment of the layout.
+  // Throws Error unless the granularity is layer.
+  Measurement measure(std::span<const float> gradient, std::span<const double> factors);
+
   // Opens a step that is dense from the start: nothing is chosen, and only
   // take_dense or discard can close it.
   Measurement measure_dense(std::span<const float> gradient);

@@ -288,6 +288,21 @@ TEST(Step, ConservesOverTwoHundredRandomSteps) {
   }));
 }
 
+TEST(Step, TakesAFactorForEachSegment) {
+  Layout layout;
+  layout.add("a", 100);
+  layout.add("b", 1000);
+  Step step(layout, {.granularity = Granularity::layer});
+  step.measure(gradient_of("gauss", 1100), std::vector<double>{2, 100});
+  const SparseView sent = step.take(Send::candidate);
+  EXPECT_EQ(std::count_if(sent.positions.begin(), sent.positions.end(), [](auto p) { return p < 100; }), 50);
+  EXPECT_EQ(sent.size(), 60u);
+  EXPECT_THROW(step.measure(gradient_of("gauss", 1100), std::vector<double>{2}), Error);
+  EXPECT_THROW(step.measure(gradient_of("gauss", 1100), std::vector<double>{2, 0.5}), Error);
+  Step global{layout, {}};
+  EXPECT_THROW(global.measure(gradient_of("gauss", 1100), std::vector<double>{2, 2}), Error);
+}
+
 TEST(Step, WithoutFeedbackForgetsWhatIsNotSent) {
   const auto& gradient = gradient_of("gauss", 1000);
   Step step(Layout(1000), {.feedback = false});

@@ -1,0 +1,234 @@
+#include "gravac/exchange.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gravac/histogram.h"
+#include "gravac/require.h"
+
+namespace gravac {
+
+std::string_view to_string(Route route) {
+  switch (route) {
+    case Route::dense:
+      return "dense";
+    case Route::all_gather:
+      return "all-gather";
+    case Route::reduce_scatter:
+      return "reduce-scatter";
+    case Route::shared:
+      return "shared";
+  }
+  return "";
+}
+
+std::optional<Route> route_from_string(std::string_view name) {
+  if (name == "auto") return std::nullopt;
+  for (const Route route : {Route::dense, Route::all_gather, Route::reduce_scatter, Route::shared}) {
+    if (name == to_string(route)) return route;
+  }
+  throw Error("exchange: no such exchange '" + std::string(name) +
+              "'; known: auto, dense, all-gather, reduce-scatter, shared");
+}
+
+Volume volume_of(Route route, std::size_t ranks, double entries, double payload) {
+  const auto n = static_cast<double>(ranks);
+  switch (route) {
+    case Route::dense:  // a ring, there and back
+      return {2 * (n - 1), 2 * (n - 1) / n * 4 * entries};
+    case Route::all_gather:  // lengths first
+      return {2 * (n - 1), (n - 1) * payload};
+    case Route::reduce_scatter:  // a share to each; then lengths; then twice a share from each
+      return {3 * (n - 1), (n - 1) / n * payload + (n - 1) / n * 2 * payload};
+    case Route::shared:
+      return {2 * (n - 1), 2 * (n - 1) / n * payload};
+  }
+  return {};
+}
+
+double bytes_per_entry(double factor, Values values) {
+  // A block of 128 gaps is as wide as its widest, some 2.9 bits more than the average one.
+  const double index = std::min((std::log2(std::max(factor, 1.0)) + 2.9) / 8, factor / 8);
+  return index + (values == Values::fp32 ? 4 : 2);
+}
+
+void LinkModel::learn(const Volume& volume, double seconds) {
+  if (!(volume.rounds > 0) || !(seconds >= 0) || !std::isfinite(seconds)) return;
+  constexpr double kMemory = 0.95;
+  // Relative errors count, not absolute ones: small exchanges tell the latency.
+  const double w = 1 / std::max(seconds * seconds, 1e-12);
+  for (double* sum : {&weight_, &rr_, &rb_, &bb_, &rt_, &bt_}) *sum *= kMemory;
+  weight_ += 1;
+  rr_ += w * volume.rounds * volume.rounds;
+  rb_ += w * volume.rounds * volume.bytes;
+  bb_ += w * volume.bytes * volume.bytes;
+  rt_ += w * volume.rounds * seconds;
+  bt_ += w * volume.bytes * seconds;
+  solve();
+}
+
+// Least squares for seconds = alpha rounds + beta bytes, neither below 0.
+void LinkModel::solve() {
+  const double determinant = rr_ * bb_ - rb_ * rb_;
+  if (determinant > 1e-6 * rr_ * bb_) {
+    alpha_ = (rt_ * bb_ - bt_ * rb_) / determinant;
+    beta_ = (bt_ * rr_ - rt_ * rb_) / determinant;
+    if (alpha_ >= 0 && beta_ >= 0) return;
+  }
+  // Only one of the two can be told, or one came out negative: explain all by the other.
+  const double by_rounds = rt_ / rr_, by_bytes = bb_ > 0 ? bt_ / bb_ : 0;
+  const bool bytes_explain = bb_ > 0 && bt_ * bt_ / bb_ >= rt_ * rt_ / rr_;
+  alpha_ = bytes_explain ? 0 : by_rounds;
+  beta_ = bytes_explain ? by_bytes : 0;
+}
+
+std::vector<double> LinkModel::save() const {
+  return {weight_, rr_, rb_, bb_, rt_, bt_, alpha_, beta_};
+}
+
+void LinkModel::load(std::span<const double> state) {
+  require(state.size() == 8, "link model: ", state.size(), " numbers found, 8 expected");
+  require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
+          "link model: numbers >= 0 expected");
+  double* const targets[] = {&weight_, &rr_, &rb_, &bb_, &rt_, &bt_, &alpha_, &beta_};
+  for (std::size_t i = 0; i < 8; ++i) *targets[i] = state[i];
+}
+
+Exchange::Exchange(Comm& comm, std::size_t entries, Values values)
+    : comm_(comm), entries_(entries), values_(values) {}
+
+Traffic Exchange::mean_dense(std::span<float> values) {
+  const auto ranks = static_cast<double>(comm_.size());
+  comm_.all_reduce(values);
+  const auto scale = static_cast<float>(1 / ranks);
+  for (float& value : values) value *= scale;
+  const auto bytes =
+      static_cast<std::size_t>(2 * (ranks - 1) / ranks * 4 * static_cast<double>(values.size()));
+  return {bytes, bytes, values.size()};
+}
+
+Traffic Exchange::mean_sparse(Route route, SparseView mine, std::uint64_t step, std::uint64_t plan,
+                              std::span<float> out, std::span<float> residual) {
+  require(out.size() == entries_ && (residual.empty() || residual.size() == entries_), "exchange: room for ",
+          out.size(), " entries found, ", entries_, " expected");
+  const Stamp stamp{step, plan, 0, static_cast<std::uint32_t>(entries_)};
+  std::fill(out.begin(), out.end(), 0.0f);
+  switch (route) {
+    case Route::all_gather:
+      return by_all_gather(mine, stamp, out, residual);
+    case Route::reduce_scatter:
+      return by_reduce_scatter(mine, stamp, out, residual);
+    case Route::shared:
+      return by_shared(mine, stamp, out);
+    case Route::dense:
+      break;
+  }
+  // Chosen entries by the dense route: worth it where little was left out.
+  for (std::size_t i = 0; i < mine.size(); ++i) out[mine.positions[i]] = mine.values[i];
+  return mean_dense(out);
+}
+
+// What receivers get differs from what was to be sent by rounding: that waits.
+void Exchange::keep_rounding(SparseView sent, std::span<float> residual) const {
+  if (residual.empty() || values_ == Values::fp32) return;
+  const std::span<const float> decoded = wire_.decoded();
+  for (std::size_t i = 0; i < sent.size(); ++i) residual[sent.positions[i]] += sent.values[i] - decoded[i];
+}
+
+Traffic Exchange::by_all_gather(SparseView mine, Stamp stamp, std::span<float> out,
+                                std::span<float> residual) {
+  const auto message = wire_.encode(mine, stamp, values_);
+  keep_rounding(mine, residual);
+  const std::size_t others = comm_.size() - 1;
+  Traffic traffic{others * message.size(), 0, mine.size()};
+  comm_.all_gather(message, received_);
+  const float scale = 1 / static_cast<float>(comm_.size());
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {  // in the order of ranks, on every rank
+    wire_.decode_add(received_[rank], stamp, scale, out);
+    if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
+  }
+  return traffic;
+}
+
+// The part of the positions that a rank sums up.
+Stamp Exchange::part_of(std::size_t rank, Stamp stamp) const {
+  const std::size_t begin = entries_ * rank / comm_.size(), end = entries_ * (rank + 1) / comm_.size();
+  stamp.begin = static_cast<std::uint32_t>(begin);
+  stamp.entries = static_cast<std::uint32_t>(end - begin);
+  return stamp;
+}
+
+Traffic Exchange::by_reduce_scatter(SparseView mine, Stamp stamp, std::span<float> out,
+                                    std::span<float> residual) {
+  Traffic traffic;
+  parts_.resize(comm_.size());
+  std::vector<std::span<const std::byte>> views;
+  std::size_t begin = 0;
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
+    const Stamp part = part_of(rank, stamp);
+    const auto end = static_cast<std::size_t>(
+        std::lower_bound(mine.positions.begin() + static_cast<std::ptrdiff_t>(begin), mine.positions.end(),
+                         std::uint64_t{part.begin} + part.entries) -
+        mine.positions.begin());
+    const SparseView share{mine.positions.subspan(begin, end - begin),
+                           mine.values.subspan(begin, end - begin)};
+    const auto message = wire_.encode(share, part, values_);
+    keep_rounding(share, residual);
+    parts_[rank].assign(message.begin(), message.end());
+    views.push_back(parts_[rank]);
+    if (rank != comm_.rank()) traffic.bytes_sent += message.size();
+    begin = end;
+  }
+  comm_.all_to_all(views, received_);
+
+  // This rank's part: the sum over ranks, in their order.
+  const Stamp part = part_of(comm_.rank(), stamp);
+  sums_.assign(part.entries, 0.0f);
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
+    wire_.decode_add(received_[rank], part, 1, sums_);
+    if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
+  }
+
+  // Of the sums the largest are told to everybody, twice a rank's share of what was
+  // sent, so that the volume does not grow with the number of ranks. The rest waits here.
+  const auto sent = static_cast<double>(mine.size());
+  const std::size_t keep =
+      std::max<std::size_t>(1, static_cast<std::size_t>(2 * sent / static_cast<double>(comm_.size())));
+  const auto nonzero =
+      static_cast<std::size_t>(std::count_if(sums_.begin(), sums_.end(), [](float x) { return x != 0; }));
+  Scratch scratch;
+  const Cut cut = nonzero > keep ? exact_cut(sums_, keep, scratch) : Cut{1};
+  reduced_.positions.clear();
+  reduced_.values.clear();
+  for (std::uint32_t i = 0; i < part.entries; ++i) {
+    if (sums_[i] == 0) continue;
+    if (residual.empty() || cut.keeps(sums_[i], i)) {
+      reduced_.positions.push_back(part.begin + i);
+      reduced_.values.push_back(sums_[i]);
+    } else {
+      residual[part.begin + i] += sums_[i];
+    }
+  }
+  const auto message = wire_.encode(reduced_, part, values_);
+  keep_rounding(reduced_, residual);
+  traffic.bytes_sent += (comm_.size() - 1) * message.size();
+  traffic.entries_sent = mine.size();
+  comm_.all_gather(message, received_);
+  const float scale = 1 / static_cast<float>(comm_.size());
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
+    const Stamp theirs = part_of(rank, stamp);
+    wire_.decode_add(received_[rank], theirs, scale, out.subspan(theirs.begin, theirs.entries));
+    if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
+  }
+  return traffic;
+}
+
+// All ranks drew the same positions: only values travel.
+Traffic Exchange::by_shared(SparseView mine, Stamp, std::span<float> out) {
+  sums_.assign(mine.values.begin(), mine.values.end());
+  const Traffic traffic = mean_dense(sums_);
+  for (std::size_t i = 0; i < mine.size(); ++i) out[mine.positions[i]] = sums_[i];
+  return traffic;
+}
+
+}  // namespace gravac

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "gravac/comm.h"
+#include "gravac/gradient.h"
+#include "gravac/wire.h"
+
+namespace gravac {
+
+// The ways in which ranks can come by the mean of what each of them sends.
+enum class Route {
+  dense,           // all-reduce of all entries
+  all_gather,      // everybody's chosen entries to everybody
+  reduce_scatter,  // each rank sums up a part of the positions, then tells everybody
+  shared,          // all-reduce of values at positions that all ranks drew alike
+};
+
+std::string_view to_string(Route route);
+// "auto" is no route: nothing. Throws Error for unknown names.
+std::optional<Route> route_from_string(std::string_view name);
+
+// What an exchange moved, on this rank.
+struct Traffic {
+  std::size_t bytes_sent = 0, bytes_received = 0;  // payload of ours that crosses the network
+  std::size_t entries_sent = 0;
+};
+
+// What an exchange costs: rounds of latency and bytes through a rank's link. A
+// rank's link is taken to send and receive at the same time.
+struct Volume {
+  double rounds = 0;
+  double bytes = 0;
+};
+
+// Volumes of each route, for `ranks` ranks, `entries` entries, payloads of
+// `payload` bytes (as sent by each rank).
+Volume volume_of(Route route, std::size_t ranks, double entries, double payload);
+
+// About how many bytes a kept entry takes at a factor.
+double bytes_per_entry(double factor, Values values);
+
+// Seconds per round and per byte, learned from exchanges as they happen.
+class LinkModel {
+ public:
+  void learn(const Volume& volume, double seconds);
+  double seconds(const Volume& volume) const { return alpha_ * volume.rounds + beta_ * volume.bytes; }
+  bool known() const { return weight_ > 0; }
+  double seconds_per_round() const { return alpha_; }
+  double seconds_per_byte() const { return beta_; }
+
+  // State as numbers, for checkpoints.
+  std::vector<double> save() const;
+  void load(std::span<const double> state);  // throws Error
+
+ private:
+  void solve();
+
+  // Sums over samples, older ones fading: of rounds and bytes squared, of their products with time.
+  double weight_ = 0, rr_ = 0, rb_ = 0, bb_ = 0, rt_ = 0, bt_ = 0;
+  double alpha_ = 1e-4, beta_ = 1e-9;
+};
+
+// Brings all ranks the mean of what each of them sends, to the bit the same.
+class Exchange {
+ public:
+  Exchange(Comm& comm, std::size_t entries, Values values);
+
+  // Replaces `values` by their mean over ranks.
+  Traffic mean_dense(std::span<float> values);
+
+  // Writes the mean over ranks of `mine` to `out`. What this rank could not get
+  // across (rounding; in reduce_scatter also sums too small to be told to all) is
+  // added to `residual`, unless that is empty. REQUIRES: the same route everywhere,
+  // and for Route::shared the same positions.
+  Traffic mean_sparse(Route route, SparseView mine, std::uint64_t step, std::uint64_t plan,
+                      std::span<float> out, std::span<float> residual);
+
+ private:
+  Traffic by_all_gather(SparseView mine, Stamp stamp, std::span<float> out, std::span<float> residual);
+  Traffic by_reduce_scatter(SparseView mine, Stamp stamp, std::span<float> out, std::span<float> residual);
+  Traffic by_shared(SparseView mine, Stamp stamp, std::span<float> out);
+  Stamp part_of(std::size_t rank, Stamp stamp) const;
+  void keep_rounding(SparseView sent, std::span<float> residual) const;
+
+  Comm& comm_;
+  std::size_t entries_;
+  Values values_;
+  Wire wire_;
+  Messages received_;
+  std::vector<std::vector<std::byte>> parts_;
+  std::vector<float> sums_;
+  Sparse reduced_;
+};
+
+}  // namespace gravac
