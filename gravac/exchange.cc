@@ -94,8 +94,8 @@ void LinkModel::load(std::span<const double> state) {
   for (std::size_t i = 0; i < 8; ++i) *targets[i] = state[i];
 }
 
-Exchange::Exchange(Comm& comm, std::size_t entries, Values values)
-    : comm_(comm), entries_(entries), values_(values) {}
+Exchange::Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values values)
+    : comm_(comm), clock_(clock), entries_(entries), values_(values) {}
 
 Traffic Exchange::mean_dense(std::span<float> values) {
   const auto ranks = static_cast<double>(comm_.size());
@@ -104,7 +104,7 @@ Traffic Exchange::mean_dense(std::span<float> values) {
   for (float& value : values) value *= scale;
   const auto bytes =
       static_cast<std::size_t>(2 * (ranks - 1) / ranks * 4 * static_cast<double>(values.size()));
-  return {bytes, bytes, values.size()};
+  return {.bytes_sent = bytes, .bytes_received = bytes, .entries_sent = values.size()};
 }
 
 Traffic Exchange::mean_sparse(Route route, SparseView mine, std::uint64_t step, std::uint64_t plan,
@@ -135,17 +135,25 @@ void Exchange::keep_rounding(SparseView sent, std::span<float> residual) const {
   for (std::size_t i = 0; i < sent.size(); ++i) residual[sent.positions[i]] += sent.values[i] - decoded[i];
 }
 
+// Adds what arrived from `rank` to `out`.
+void Exchange::decode(std::size_t rank, const Stamp& stamp, float scale, std::span<float> out,
+                      Traffic& traffic) {
+  const double start = clock_.now();
+  traffic.entries_decoded += wire_.decode_add(received_[rank], stamp, scale, out);
+  traffic.decode_seconds += clock_.now() - start;
+  if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
+}
+
 Traffic Exchange::by_all_gather(SparseView mine, Stamp stamp, std::span<float> out,
                                 std::span<float> residual) {
   const auto message = wire_.encode(mine, stamp, values_);
   keep_rounding(mine, residual);
   const std::size_t others = comm_.size() - 1;
-  Traffic traffic{others * message.size(), 0, mine.size()};
+  Traffic traffic{.bytes_sent = others * message.size(), .entries_sent = mine.size()};
   comm_.all_gather(message, received_);
   const float scale = 1 / static_cast<float>(comm_.size());
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {  // in the order of ranks, on every rank
-    wire_.decode_add(received_[rank], stamp, scale, out);
-    if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
+    decode(rank, stamp, scale, out, traffic);
   }
   return traffic;
 }
@@ -185,8 +193,7 @@ Traffic Exchange::by_reduce_scatter(SparseView mine, Stamp stamp, std::span<floa
   const Stamp part = part_of(comm_.rank(), stamp);
   sums_.assign(part.entries, 0.0f);
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
-    wire_.decode_add(received_[rank], part, 1, sums_);
-    if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
+    decode(rank, part, 1, sums_, traffic);
   }
 
   // Of the sums the largest are told to everybody, twice a rank's share of what was
@@ -217,8 +224,7 @@ Traffic Exchange::by_reduce_scatter(SparseView mine, Stamp stamp, std::span<floa
   const float scale = 1 / static_cast<float>(comm_.size());
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
     const Stamp theirs = part_of(rank, stamp);
-    wire_.decode_add(received_[rank], theirs, scale, out.subspan(theirs.begin, theirs.entries));
-    if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
+    decode(rank, theirs, scale, out.subspan(theirs.begin, theirs.entries), traffic);
   }
   return traffic;
 }

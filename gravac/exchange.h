@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "gravac/clock.h"
 #include "gravac/comm.h"
 #include "gravac/gradient.h"
 #include "gravac/wire.h"
@@ -28,7 +29,8 @@ std::optional<Route> route_from_string(std::string_view name);
 // What an exchange moved, on this rank.
 struct Traffic {
   std::size_t bytes_sent = 0, bytes_received = 0;  // payload of ours that crosses the network
-  std::size_t entries_sent = 0;
+  std::size_t entries_sent = 0, entries_decoded = 0;
+  double decode_seconds = 0;
 };
 
 // What an exchange costs: rounds of latency and bytes through a rank's link. A
@@ -69,7 +71,7 @@ class LinkModel {
 // Brings all ranks the mean of what each of them sends, to the bit the same.
 class Exchange {
  public:
-  Exchange(Comm& comm, std::size_t entries, Values values);
+  Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values values);
 
   // Replaces `values` by their mean over ranks.
   Traffic mean_dense(std::span<float> values);
@@ -88,7 +90,10 @@ class Exchange {
   Stamp part_of(std::size_t rank, Stamp stamp) const;
   void keep_rounding(SparseView sent, std::span<float> residual) const;
 
+  void decode(std::size_t rank, const Stamp& stamp, float scale, std::span<float> out, Traffic& traffic);
+
   Comm& comm_;
+  const Clock& clock_;
   std::size_t entries_;
   Values values_;
   Wire wire_;

@@ -13,6 +13,8 @@
 namespace gravac {
 namespace {
 
+const SteadyClock kClock;
+
 const std::vector<Route> kRoutes = {Route::dense, Route::all_gather, Route::reduce_scatter, Route::shared};
 
 // Some entries of each rank, chosen by rank and step; the same positions everywhere for `shared`.
@@ -41,7 +43,7 @@ TEST_P(EveryRoute, AgreesAndConserves) {
       std::vector<double> in(entries, 0);
       std::mutex mutex;
       run_ranks(ranks, [&, route = route, values = values](Comm& comm) {
-        Exchange exchange(comm, entries, values);
+        Exchange exchange(comm, kClock, entries, values);
         std::vector<float> out(entries), residual(entries, 0);
         const Sparse mine = chosen(entries, comm.rank(), 3, route == Route::shared, share);
         exchange.mean_sparse(route, mine, 7, 99, out, residual);
@@ -67,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryRoute,
 
 TEST(Exchange, DenseIsThePlainMean) {
   run_ranks(4, [](Comm& comm) {
-    Exchange exchange(comm, 3, Values::fp32);
+    Exchange exchange(comm, kClock, 3, Values::fp32);
     std::vector<float> values = {static_cast<float>(comm.rank()), 1, -2};
     exchange.mean_dense(values);
     EXPECT_EQ(values, (std::vector<float>{1.5f, 1, -2}));
@@ -76,7 +78,7 @@ TEST(Exchange, DenseIsThePlainMean) {
 
 TEST(Exchange, AllGatherOfEverythingEqualsDense) {
   run_ranks(4, [](Comm& comm) {
-    Exchange exchange(comm, 1000, Values::fp32);
+    Exchange exchange(comm, kClock, 1000, Values::fp32);
     const Sparse all = chosen(1000, comm.rank(), 1, false, 1.0);
     std::vector<float> by_gather(1000), by_reduce = all.values, none;
     exchange.mean_sparse(Route::all_gather, all, 1, 1, by_gather, none);
@@ -89,7 +91,7 @@ TEST(Exchange, ReduceScatterMovesNoMoreAsRanksJoin) {
   std::vector<double> received;
   for (const std::size_t ranks : {2, 4, 7}) {
     run_ranks(ranks, [&](Comm& comm) {
-      Exchange exchange(comm, 100'000, Values::fp16);
+      Exchange exchange(comm, kClock, 100'000, Values::fp16);
       std::vector<float> out(100'000), residual(100'000);
       const Traffic traffic = exchange.mean_sparse(
           Route::reduce_scatter, chosen(100'000, comm.rank(), 2, false, 0.02), 1, 1, out, residual);
@@ -103,7 +105,7 @@ TEST(Exchange, RanksOfDifferentStepsOrPlansAreRefused) {
   for (const bool step : {true, false}) {
     EXPECT_THROW(run_ranks(2,
                            [&](Comm& comm) {
-                             Exchange exchange(comm, 100, Values::fp32);
+                             Exchange exchange(comm, kClock, 100, Values::fp32);
                              std::vector<float> out(100), residual(100);
                              const std::uint64_t mine = 1 + comm.rank();
                              exchange.mean_sparse(Route::all_gather, chosen(100, 0, 1, false),

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <numeric>
 #include <random>
 #include <span>
@@ -26,6 +27,8 @@ inline const std::vector<std::size_t> kSizes = {0, 1, 7, 8, 9, 1000, 65'537, 1'0
 
 // Entries of a kind of gradient. Kept for the next caller: making them takes longer than most tests.
 inline const std::vector<float>& gradient_of(const std::string& kind, std::size_t n, unsigned seed = 1) {
+  static std::mutex mutex;  // ranks may be threads
+  const std::lock_guard lock(mutex);
   static std::map<std::tuple<std::string, std::size_t, unsigned>, std::vector<float>> made;
   auto& values = made[{kind, n, seed}];
   if (!values.empty() || n == 0) return values;

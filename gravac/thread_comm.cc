@@ -21,27 +21,30 @@ struct ThreadGroup::Meeting {
   Meeting(std::size_t ranks, std::chrono::duration<double> limit)
       : timeout(limit), offers(ranks), arrivals(ranks, 0), left(ranks, false), sums() {}
 
+  // The ranks that have not come to the meeting called `number`; only those that have left, if asked.
+  std::vector<std::size_t> missing(std::uint64_t number, bool only_left) const {
+    std::vector<std::size_t> ranks;
+    for (std::size_t i = 0; i < arrivals.size(); ++i) {
+      if (arrivals[i] < number && (left[i] || !only_left)) ranks.push_back(i);
+    }
+    return ranks;
+  }
+
   // Waits until all ranks have arrived as often as `rank` has now.
   void arrive(std::size_t rank, const char* operation, std::uint64_t step) {
     std::unique_lock lock(mutex);
     const std::uint64_t mine = ++arrivals[rank];
-    changed.notify_all();
+    const auto all_here = [&] { return *std::min_element(arrivals.begin(), arrivals.end()) >= mine; };
+    if (all_here()) return changed.notify_all();  // the last one wakes the others, once
     const auto start = std::chrono::steady_clock::now();
-    const auto missing = [&](bool only_left) {
-      std::vector<std::size_t> ranks;
-      for (std::size_t i = 0; i < arrivals.size(); ++i) {
-        if (arrivals[i] < mine && (left[i] || !only_left)) ranks.push_back(i);
-      }
-      return ranks;
-    };
-    changed.wait_until(lock, start + std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout),
-                       [&] { return missing(false).empty() || !missing(true).empty(); });
-    if (missing(false).empty()) return;
-    const std::vector<std::size_t> gone = missing(true);
+    const auto limit = std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout);
+    changed.wait_until(lock, start + limit, [&] { return all_here() || !missing(mine, true).empty(); });
+    if (all_here()) return;
+    const std::vector<std::size_t> gone = missing(mine, true);
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     char seconds[32];
     std::snprintf(seconds, sizeof(seconds), "%.1f s", waited.count());
-    throw Error("threads: " + name_ranks(gone.empty() ? missing(false) : gone) + " of " +
+    throw Error("threads: " + name_ranks(gone.empty() ? missing(mine, false) : gone) + " of " +
                 std::to_string(arrivals.size()) + (gone.empty() ? " did not come" : " left") +
                 " while rank " + std::to_string(rank) + " waited in " + operation + " (step " +
                 std::to_string(step) + ", " + seconds + ")");

@@ -1,0 +1,250 @@
+#include "gravac/aggregator.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <random>
+
+#include "gravac/paced_comm.h"
+#include "gravac/require.h"
+#include "gravac/testing.h"
+#include "gravac/thread_comm.h"
+
+namespace gravac {
+namespace {
+
+using testing::uneven_layout;
+
+const std::vector<std::string> kPolicies = {"dense", "static", "gravac", "progress", "accordion"};
+
+std::unique_ptr<Policy> make_policy(const std::string& name, const Layout& layout) {
+  if (name == "static") return make_static_policy(20);
+  if (name == "gravac")
+    return make_gravac_policy({.ladder = {5, 10, 40}, .epsilon = 0.4, .window = 5, .smoothing = 0.5});
+  if (name == "progress") return make_progress_policy({.interval = 3});
+  if (name == "accordion")
+    return make_accordion_policy({.low = 4, .high = 40, .interval = 7, .segments = layout.segments().size()});
+  return make_dense_policy();
+}
+
+// A rank's gradient: whole numbers, so that sums are exact in any order; a few large, most small.
+std::vector<float> gradient_of(std::size_t n, std::size_t rank, std::size_t step) {
+  std::mt19937 random(static_cast<unsigned>(1000 * step + rank));
+  std::vector<float> gradient(n);
+  for (float& g : gradient) {
+    const int small = static_cast<int>(random() % 21) - 10;
+    g = static_cast<float>(random() % 16 == 0 ? 50 * small : small);
+  }
+  return gradient;
+}
+
+struct Setting {
+  std::string compressor, policy;
+  std::optional<Route> route;
+  std::size_t ranks;
+};
+
+std::string name_of(const Setting& s) {
+  std::string name = s.compressor + "_" + s.policy + "_" +
+                     (s.route ? std::string(to_string(*s.route)) : "auto") + "_" + std::to_string(s.ranks);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+class EveryAggregator : public ::testing::TestWithParam<Setting> {};
+
+// All ranks end with the same result on every step, and what went in came out or
+// waits: sum over ranks of gradients = ranks * sum of means + sum of residuals.
+TEST_P(EveryAggregator, AgreesAndConserves) {
+  const Setting& s = GetParam();
+  const std::size_t n = 600, steps = 200;
+  const Layout layout = uneven_layout(n);
+  std::vector<std::vector<float>> results(s.ranks), left(s.ranks);
+  std::vector<double> in(n, 0), out(n, 0);
+  std::mutex mutex;
+  run_ranks(s.ranks, [&](Comm& inner) {
+    VirtualClock clock;
+    PacedComm comm(inner, {1e6, 1e-4}, clock);
+    AggregatorOptions options;
+    options.step.compressor = s.compressor;
+    options.step.granularity = s.policy == "accordion" ? Granularity::layer : Granularity::global;
+    options.step.seed = 3;
+    options.route = s.route;
+    Aggregator aggregator(layout, make_policy(s.policy, layout), options, comm, clock);
+    for (std::size_t step = 0; step < steps; ++step) {
+      std::vector<float> gradient = gradient_of(n, comm.rank(), step);
+      {
+        const std::lock_guard lock(mutex);
+        for (std::size_t i = 0; i < n; ++i) in[i] += gradient[i];
+      }
+      clock.spend(0.001 * static_cast<double>(1 + comm.rank() * step % 5));  // skewed clocks
+      const StepReport report = aggregator.aggregate(gradient, 8);
+      ASSERT_TRUE(report.finite);
+      results[comm.rank()].insert(results[comm.rank()].end(), gradient.begin(), gradient.end());
+      results[comm.rank()].push_back(static_cast<float>(report.factor));
+      if (comm.rank() == 0) {
+        for (std::size_t i = 0; i < n; ++i) out[i] += static_cast<double>(s.ranks) * gradient[i];
+      }
+    }
+    const auto residual = aggregator.step().residual();
+    left[comm.rank()].assign(residual.begin(), residual.end());
+  });
+  for (std::size_t rank = 1; rank < s.ranks; ++rank) ASSERT_EQ(results[rank], results[0]) << "rank " << rank;
+  for (std::size_t i = 0; i < n; ++i) {
+    double pending = 0;
+    for (const auto& residual : left) pending += residual[i];
+    ASSERT_NEAR(in[i], out[i] + pending, 1e-2 + 1e-5 * std::abs(in[i])) << i;
+  }
+}
+
+std::vector<Setting> settings() {
+  std::vector<Setting> all;
+  for (const char* compressor : {"topk", "dgc", "redsync", "randomk", "sidco"}) {
+    for (const std::string& policy : kPolicies) {
+      for (const std::size_t ranks : {1, 2, 4, 7}) {
+        std::vector<std::optional<Route>> routes = {std::nullopt, Route::all_gather, Route::reduce_scatter,
+                                                    Route::dense};
+        if (std::string(compressor) == "randomk") routes.push_back(Route::shared);
+        for (const auto& route : routes) all.push_back({compressor, policy, route, ranks});
+      }
+    }
+  }
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EveryAggregator, ::testing::ValuesIn(settings()),
+                         [](const auto& test) { return name_of(test.param); });
+
+TEST(Aggregator, DenseEqualsAPlainAllReduce) {
+  run_ranks(4, [](Comm& comm) {
+    SteadyClock clock;
+    Aggregator aggregator(Layout(100), make_dense_policy(), {}, comm, clock);
+    for (std::size_t step = 0; step < 5; ++step) {
+      std::vector<float> gradient = gradient_of(100, comm.rank(), step), plain = gradient;
+      comm.all_reduce(plain);
+      for (float& value : plain) value *= 0.25f;
+      aggregator.aggregate(gradient, 1);
+      EXPECT_EQ(gradient, plain);
+    }
+  });
+}
+
+TEST(Aggregator, BadNumbersOnOneRankGoOutRawAndTeachNothing) {
+  run_ranks(4, [](Comm& comm) {
+    SteadyClock clock;
+    AggregatorOptions options;
+    if (comm.size() == 4) options.momentum = MomentumOptions{};
+    Aggregator aggregator(Layout(5000), make_static_policy(50), options, comm, clock);
+    std::vector<float> gradient = gradient_of(5000, comm.rank(), 1);
+    aggregator.aggregate(gradient, 1);
+    const auto residual = aggregator.step().residual();
+    const std::vector<float> before(residual.begin(), residual.end());
+    const PolicyState policy = aggregator.policy().save();
+
+    gradient = gradient_of(5000, comm.rank(), 2);
+    if (comm.rank() == 2) gradient[17] = std::numeric_limits<float>::quiet_NaN();
+    const StepReport report = aggregator.aggregate(gradient, 1);
+    EXPECT_FALSE(report.finite);
+    EXPECT_EQ(report.bad_steps, 1u);
+    EXPECT_TRUE(std::isnan(gradient[17]));
+    EXPECT_FALSE(std::isnan(gradient[18]));
+    const auto after = aggregator.step().residual();
+    for (std::size_t i = 0; i < before.size(); ++i) ASSERT_NEAR(after[i], before[i], 1e-3f);
+    EXPECT_EQ(aggregator.policy().save(), policy);
+
+    gradient = gradient_of(5000, comm.rank(), 3);
+    EXPECT_TRUE(aggregator.aggregate(gradient, 1).finite);
+  });
+}
+
+TEST(Aggregator, RanksThatDifferRefuseEachOther) {
+  EXPECT_THROW(run_ranks(3,
+                         [](Comm& comm) {
+                           SteadyClock clock;
+                           AggregatorOptions options;
+                           options.step.compressor = comm.rank() == 1 ? "dgc" : "topk";
+                           Aggregator aggregator(Layout(10), make_static_policy(2), options, comm, clock);
+                         }),
+               Error);
+  EXPECT_THROW(run_ranks(2,
+                         [](Comm& comm) {
+                           SteadyClock clock;
+                           Aggregator aggregator(Layout(10 + comm.rank()), make_static_policy(2), {}, comm,
+                                                 clock);
+                         }),
+               Error);
+}
+
+TEST(Aggregator, WhatRoundingLosesIsMadeGood) {
+  const std::size_t n = 1000, ranks = 2;
+  for (const Values values : {Values::fp16, Values::bf16}) {
+    for (const Route route : {Route::all_gather, Route::reduce_scatter}) {
+      std::vector<double> in(n, 0), out(n, 0);
+      std::mutex mutex;
+      run_ranks(ranks, [&](Comm& comm) {
+        SteadyClock clock;
+        AggregatorOptions options;
+        options.values = values;
+        options.route = route;
+        Aggregator aggregator(Layout(n), make_static_policy(3), options, comm, clock);
+        for (unsigned step = 0; step < 100; ++step) {
+          std::vector<float> gradient =
+              testing::gradient_of("student", n, 2 * step + static_cast<unsigned>(comm.rank()));
+          const std::vector<float> mine = gradient;
+          aggregator.aggregate(gradient, 1);
+          const std::lock_guard lock(mutex);
+          for (std::size_t i = 0; i < n; ++i) in[i] += mine[i], out[i] += gradient[i];
+        }
+        const std::lock_guard lock(mutex);
+        for (std::size_t i = 0; i < n; ++i) out[i] += aggregator.step().residual()[i];
+      });
+      for (std::size_t i = 0; i < n; ++i) ASSERT_NEAR(in[i], out[i], 1e-5) << to_string(values) << " " << i;
+    }
+  }
+}
+
+// A rehearsed cluster gives the same times again, and the policy leaves dense on a slow link only.
+TEST(Aggregator, ARehearsalIsDeterministicAndProgressFollowsTheLink) {
+  const auto rehearse = [](const char* link) {
+    std::vector<double> trace;
+    run_ranks(4, [&](Comm& inner) {
+      VirtualClock clock;
+      PacedComm comm(inner, link_from_string(link), clock);
+      AggregatorOptions options;
+      options.compress_seconds_per_entry = 1e-9;
+      Aggregator aggregator(Layout(100'000), make_progress_policy({}), options, comm, clock);
+      for (std::size_t step = 0; step < 60; ++step) {
+        std::vector<float> gradient =
+            testing::gradient_of("gauss", 100'000, static_cast<unsigned>(comm.rank()));
+        clock.spend(0.01);
+        const StepReport report = aggregator.aggregate(gradient, 32);
+        if (comm.rank() == 0)
+          trace.insert(trace.end(), {clock.now(), report.factor, report.exchange_seconds});
+      }
+    });
+    return trace;
+  };
+  const auto slow = rehearse("10mbit,1ms");
+  EXPECT_EQ(slow, rehearse("10mbit,1ms"));
+  EXPECT_GT(slow[slow.size() - 2], 1);
+  const auto fast = rehearse("100gbit,1us");
+  EXPECT_EQ(fast[fast.size() - 2], 1);
+  EXPECT_LT(slow.back(), 0.5 * slow[2]);  // exchanges became much shorter
+}
+
+TEST(Report, IsOneLineOfJson) {
+  StepReport report;
+  report.entries = 100;
+  report.entries_sent = 10;
+  report.residual_norm = std::nan("");
+  const std::string json = to_json(report);
+  EXPECT_EQ(json.find('\n'), std::string::npos);
+  EXPECT_NE(json.find("\"schema\": 1, \"step\": 0, \"finite\": true"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"factor_entries\": 10,"), std::string::npos) << json;
+  EXPECT_NE(json.find("\"residual_norm\": null"), std::string::npos) << json;
+}
+
+}  // namespace
+}  // namespace gravac

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "gravac/exchange.h"
+#include "gravac/plan.h"
+
+namespace gravac {
+
+// What one step was like on this rank. Energies, gains and decisions are agreed
+// by all ranks; seconds and bytes are this rank's own.
+struct StepReport {
+  std::uint64_t step = 0;
+  bool finite = true;           // false: bad numbers somewhere; raw gradients went out dense
+  std::uint64_t bad_steps = 0;  // so far
+  Send sent = Send::dense;
+  Route route = Route::dense;
+  double minimum = 1, candidate = 1;                             // factors tried; 1 in a dense step
+  double factor = 1;                                             // sent
+  double gain_error_fed[2] = {1, 1}, gain_gradient[2] = {1, 1};  // of minimum and candidate
+  double compute_seconds = 0, compress_seconds = 0, agree_seconds = 0, exchange_seconds = 0,
+         decode_seconds = 0;
+  std::size_t entries = 0, entries_sent = 0;
+  std::size_t bytes_sent = 0, bytes_received = 0;
+  std::size_t dense_bytes = 0;              // that a dense step would have sent
+  double residual_norm = 0;                 // not a number unless asked for: it costs a read of the residual
+  double samples_per_second = 0;            // of the step before, all ranks together
+  double effective_samples_per_second = 0;  // times the gain: the paper's compression throughput
+  double effective_steps = 0;               // steps of dense training so far
+
+  double factor_entries() const;  // how many times fewer entries than dense
+  double factor_bytes() const;    // how many times fewer bytes
+};
+
+// One line of JSON. Keys are stable; "schema" counts their changes.
+std::string to_json(const StepReport& report);
+
+}  // namespace gravac
