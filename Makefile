@@ -4,7 +4,7 @@ jobs := $(shell nproc)
 prefix ?= /usr/local
 
 build:
-	@scripts/setup build
+	@scripts/setup build adapters
 	@cmake --preset release > /dev/null
 	@cmake --build --preset release --parallel $(jobs)
 
@@ -24,9 +24,7 @@ tsan:
 	@cmake --build --preset tsan --parallel $(jobs)
 	@ctest --preset tsan --parallel $(jobs)
 
-bench:
-	@scripts/setup build bench
-	@$(MAKE) --no-print-directory build
+bench: build
 	@build/bench/goals
 
 install: build

@@ -49,3 +49,16 @@ if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
   gravac_test(step_allocation)
   add_test(NAME install COMMAND ${PROJECT_SOURCE_DIR}/tests/install ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 endif()
+
+# Real processes over real backends. Those that kill and stop ranks tell time, so they run alone.
+if(TARGET gravac_mpi AND TARGET gravac_gloo)
+  add_executable(rank tests/rank.cc)
+  target_link_libraries(rank PRIVATE gravac_mpi gravac_gloo gravac_flags CLI11::CLI11)
+  foreach(backend gloo mpi)
+    foreach(scenario laws refuse kill stop)
+      add_test(NAME ${backend}_${scenario}
+               COMMAND ${PROJECT_SOURCE_DIR}/tests/processes $<TARGET_FILE:rank> ${backend} ${scenario})
+      set_tests_properties(${backend}_${scenario} PROPERTIES RUN_SERIAL TRUE TIMEOUT 600)
+    endforeach()
+  endforeach()
+endif()

@@ -132,6 +132,7 @@ Aggregator::Agreed Aggregator::agree(const Measurement& found) {
     kAgree,
     kExchange,
     kDecode,
+    kDecoded,
     kSamples,
     kNumbers
   };
@@ -148,11 +149,12 @@ Aggregator::Agreed Aggregator::agree(const Measurement& found) {
   mine[kAgree] = last_.times.agree;
   mine[kExchange] = last_.times.exchange;
   mine[kDecode] = last_.times.decode;
+  mine[kDecoded] = last_.times.decoded_entries;
   mine[kSamples] = last_.samples;
   const std::vector<double> all = comm_.all_gather(std::span<const double>(mine));
 
   Agreed agreed;
-  agreed.times = last_.times;
+  agreed.times = last_.times;  // of which all ranks share the volume and whether it was sparse
   const auto of = [&](std::size_t rank, int number) {
     return all[rank * kNumbers + static_cast<std::size_t>(number)];
   };
@@ -182,6 +184,7 @@ Aggregator::Agreed Aggregator::agree(const Measurement& found) {
   agreed.times.compute = most(kCompute);
   agreed.times.compress = most(kCompress);
   agreed.times.decode = most(kDecode);
+  agreed.times.decoded_entries = most(kDecoded);
   agreed.times.agree = least(kAgree);
   agreed.times.exchange = least(kExchange);
   return agreed;

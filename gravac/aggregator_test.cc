@@ -117,6 +117,51 @@ std::vector<Setting> settings() {
 INSTANTIATE_TEST_SUITE_P(All, EveryAggregator, ::testing::ValuesIn(settings()),
                          [](const auto& test) { return name_of(test.param); });
 
+// A clock that runs differently on every rank.
+class SkewedClock final : public Clock {
+ public:
+  explicit SkewedClock(std::size_t rank)
+      : random_(static_cast<unsigned>(rank)), speed_(1e-4 * static_cast<double>(1 + rank)) {}
+  double now() const override { return now_ += speed_ * std::exponential_distribution<>()(random_); }
+
+ private:
+  mutable std::mt19937 random_;
+  double speed_;
+  mutable double now_ = 0;
+};
+
+TEST(Aggregator, RanksWithSkewedClocksStillDecideAlike) {
+  for (const std::string& policy : kPolicies) {
+    for (const bool reduce_scatter : {false, true}) {
+      const std::size_t n = 3000, ranks = 4;
+      const Layout layout = uneven_layout(n);
+      std::vector<std::vector<std::string>> decisions(ranks);
+      std::vector<std::vector<double>> costs(ranks);
+      std::vector<PolicyState> policies(ranks);
+      run_ranks(ranks, [&](Comm& comm) {
+        SkewedClock clock(comm.rank());
+        AggregatorOptions options;
+        options.step.granularity = policy == "accordion" ? Granularity::layer : Granularity::global;
+        if (reduce_scatter) options.route = Route::reduce_scatter;  // where ranks decode different numbers
+        Aggregator aggregator(layout, make_policy(policy, layout), options, comm, clock);
+        for (std::size_t step = 0; step < 150; ++step) {
+          std::vector<float> gradient = gradient_of(n, comm.rank(), step);
+          const StepReport report = aggregator.aggregate(gradient, 1);
+          decisions[comm.rank()].push_back(std::string(to_string(report.route)) + " " +
+                                           std::to_string(report.factor));
+        }
+        costs[comm.rank()] = aggregator.costs().save();
+        policies[comm.rank()] = aggregator.policy().save();
+      });
+      for (std::size_t rank = 1; rank < ranks; ++rank) {
+        ASSERT_EQ(decisions[rank], decisions[0]) << policy;
+        ASSERT_EQ(costs[rank], costs[0]) << policy;  // to the bit
+        ASSERT_EQ(policies[rank], policies[0]) << policy;
+      }
+    }
+  }
+}
+
 TEST(Aggregator, DenseEqualsAPlainAllReduce) {
   run_ranks(4, [](Comm& comm) {
     SteadyClock clock;

@@ -1,0 +1,139 @@
+#include "adapters/gloo_comm.h"
+
+#include <algorithm>
+#include <cstring>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include "adapters/roll_call.h"
+#include "gravac/require.h"
+
+namespace gravac {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return Seconds(std::chrono::steady_clock::now() - start).count();
+}
+
+at::Tensor bytes_of(const void* data, std::size_t size) {
+  return at::from_blob(const_cast<void*>(data), {static_cast<std::int64_t>(size)}, at::kByte);
+}
+
+class GlooComm final : public Comm {
+ public:
+  explicit GlooComm(const GlooOptions& options) : options_(options) {
+    require(options.size >= 1 && options.rank < options.size, "gloo: rank ", options.rank, " of ",
+            options.size, " ranks");
+    store_ = c10::make_intrusive<c10d::FileStore>(options.store, static_cast<int>(options.size));
+    meet();
+    auto group = c10d::ProcessGroupGloo::Options::create();
+    group->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout);
+    group->devices.push_back(options.interface.empty()
+                                 ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+                                 : c10d::ProcessGroupGloo::createDeviceForInterface(options.interface));
+    store_->setTimeout(group->timeout);
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, static_cast<int>(options.rank),
+                                                         static_cast<int>(options.size), group);
+  }
+
+  std::size_t rank() const override { return options_.rank; }
+  std::size_t size() const override { return options_.size; }
+
+  void all_reduce(std::span<float> values) override {
+    if (values.empty()) return;  // Gloo waits for ever on nothing
+    std::vector<at::Tensor> tensors = {
+        at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())})};
+    wait("all_reduce", [&] { return group_->allreduce(tensors); });
+  }
+
+  using Comm::all_gather;
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    if (mine.empty()) return;
+    std::vector<at::Tensor> input = {bytes_of(mine.data(), mine.size())};
+    std::vector<std::vector<at::Tensor>> output(1);
+    for (std::size_t r = 0; r < size(); ++r)
+      output[0].push_back(bytes_of(all.data() + r * mine.size(), mine.size()));
+    wait("all_gather", [&] { return group_->allgather(output, input); });
+  }
+
+  void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
+    // Lengths first: everybody's row of them.
+    std::vector<std::int64_t> send(size()), all(size() * size()), receive(size());
+    std::vector<std::byte> out;
+    for (std::size_t r = 0; r < size(); ++r) {
+      send[r] = static_cast<std::int64_t>(parts[r].size());
+      out.insert(out.end(), parts[r].begin(), parts[r].end());
+    }
+    all_gather(std::as_bytes(std::span(send)), std::as_writable_bytes(std::span(all)));
+    std::vector<std::size_t> lengths;
+    for (std::size_t r = 0; r < size(); ++r) {
+      receive[r] = all[r * size() + rank()];
+      lengths.push_back(static_cast<std::size_t>(receive[r]));
+    }
+    received.resize(lengths);
+    if (std::all_of(all.begin(), all.end(), [](std::int64_t length) { return length == 0; })) return;
+    at::Tensor input = bytes_of(out.data(), out.size());
+    at::Tensor output = bytes_of(received.bytes().data(), received.bytes().size());
+    wait("all_to_all", [&] { return group_->alltoall_base(output, input, receive, send, {}); });
+  }
+
+ private:
+  static std::string key(const std::string& name, std::size_t rank) {
+    return name + "/" + std::to_string(rank);
+  }
+
+  // Everybody signs the store; nobody may sign twice or for another number of ranks.
+  void meet() {
+    require(store_->add(key("claim", rank()), 1) == 1, "gloo: rank ", rank(), " is taken by another process");
+    const std::string mine = std::to_string(size());
+    store_->set(key("size", rank()), std::vector<std::uint8_t>(mine.begin(), mine.end()));
+    const auto start = std::chrono::steady_clock::now();
+    const auto missing = missing_ranks(rank(), size(), options_.timeout,
+                                       [&](std::size_t r) { return store_->check({key("size", r)}); });
+    std::vector<std::size_t> seen;
+    for (std::size_t r = 0; r < size(); ++r) {
+      if (std::find(missing.begin(), missing.end(), r) == missing.end()) seen.push_back(r);
+    }
+    require(missing.empty(), "gloo: ", name_ranks(missing), " of ", size(),
+            " did not start; seen: ", name_ranks(seen), " (waited ", seconds_since(start), " s)");
+    for (std::size_t r = 0; r < size(); ++r) {
+      const auto text = store_->get(key("size", r));
+      const std::string theirs(text.begin(), text.end());
+      require(theirs == mine, "gloo: rank ", r, " expects ", theirs, " ranks, rank ", rank(), " expects ",
+              mine);
+    }
+  }
+
+  template <class Start>
+  void wait(const char* operation, const Start& start_work) {
+    const auto start = std::chrono::steady_clock::now();
+    try {
+      start_work()->wait();
+    } catch (const std::exception& error) {
+      const std::string cause = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
+      const double waited = seconds_since(start);
+      throw Error(lost_ranks("gloo", *this, call_roll(waited), operation, waited, cause));
+    }
+  }
+
+  // Who else has noticed that something is wrong? They may be an operation ahead or behind.
+  std::vector<std::size_t> call_roll(double waited) {
+    store_->set(key("alive", rank()), std::vector<std::uint8_t>{1});
+    return missing_ranks(rank(), size(), roll_call_patience(options_.timeout, waited),
+                         [&](std::size_t r) { return store_->check({key("alive", r)}); });
+  }
+
+  GlooOptions options_;
+  c10::intrusive_ptr<c10d::Store> store_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+};
+
+}  // namespace
+
+std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options) {
+  return std::make_unique<GlooComm>(options);
+}
+
+}  // namespace gravac

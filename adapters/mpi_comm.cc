@@ -1,0 +1,147 @@
+#include "adapters/mpi_comm.h"
+
+#include <mpi.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "adapters/roll_call.h"
+#include "gravac/require.h"
+
+namespace gravac {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+class MpiComm final : public Comm {
+ public:
+  explicit MpiComm(Seconds timeout) : timeout_(timeout) {
+    int started = 0;
+    MPI_Initialized(&started);
+    if (!started) {
+      MPI_Init(nullptr, nullptr);
+      ours_ = true;
+    }
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
+    MPI_Comm_dup(MPI_COMM_WORLD, &roll_);
+    MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+    MPI_Comm_set_errhandler(roll_, MPI_ERRORS_RETURN);
+    int rank = 0, size = 0;
+    MPI_Comm_rank(comm_, &rank);
+    MPI_Comm_size(comm_, &size);
+    rank_ = static_cast<std::size_t>(rank);
+    size_ = static_cast<std::size_t>(size);
+  }
+
+  ~MpiComm() override {
+    if (failed_) return;  // ending MPI would wait for the dead
+    MPI_Comm_free(&roll_);
+    MPI_Comm_free(&comm_);
+    if (ours_) MPI_Finalize();
+  }
+
+  std::size_t rank() const override { return rank_; }
+  std::size_t size() const override { return size_; }
+
+  void all_reduce(std::span<float> values) override {
+    constexpr std::size_t kMost = std::size_t{1} << 30;  // MPI counts in int
+    for (std::size_t at = 0; at < values.size(); at += kMost) {
+      const auto part = values.subspan(at, std::min(kMost, values.size() - at));
+      wait("all_reduce", [&](MPI_Request* request) {
+        return MPI_Iallreduce(MPI_IN_PLACE, part.data(), static_cast<int>(part.size()), MPI_FLOAT, MPI_SUM,
+                              comm_, request);
+      });
+    }
+  }
+
+  using Comm::all_gather;
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    const int length = count_of(mine.size(), "all_gather");
+    wait("all_gather", [&](MPI_Request* request) {
+      return MPI_Iallgather(mine.data(), length, MPI_BYTE, all.data(), length, MPI_BYTE, comm_, request);
+    });
+  }
+
+  void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
+    std::vector<int> send(size_), receive(size_), send_at(size_), receive_at(size_);
+    std::vector<std::byte> out;
+    for (std::size_t r = 0; r < size_; ++r) {
+      send[r] = count_of(parts[r].size(), "all_to_all");
+      send_at[r] = count_of(out.size(), "all_to_all");
+      out.insert(out.end(), parts[r].begin(), parts[r].end());
+    }
+    wait("all_to_all", [&](MPI_Request* request) {
+      return MPI_Ialltoall(send.data(), 1, MPI_INT, receive.data(), 1, MPI_INT, comm_, request);
+    });
+    received.resize(std::vector<std::size_t>(receive.begin(), receive.end()));
+    std::size_t at = 0;
+    for (std::size_t r = 0; r < size_; ++r) {
+      receive_at[r] = count_of(at, "all_to_all");
+      at += static_cast<std::size_t>(receive[r]);
+    }
+    wait("all_to_all", [&](MPI_Request* request) {
+      return MPI_Ialltoallv(out.data(), send.data(), send_at.data(), MPI_BYTE, received.bytes().data(),
+                            receive.data(), receive_at.data(), MPI_BYTE, comm_, request);
+    });
+  }
+
+ private:
+  static int count_of(std::size_t size, const char* operation) {
+    require(size <= INT_MAX, "mpi: ", operation, " of ", size, " bytes found, at most ", INT_MAX,
+            " expected");
+    return static_cast<int>(size);
+  }
+
+  template <class Start>
+  void wait(const char* operation, const Start& start_operation) {
+    const auto start = std::chrono::steady_clock::now();
+    MPI_Request request = MPI_REQUEST_NULL;
+    int error = start_operation(&request), done = 0;
+    while (error == MPI_SUCCESS && !done) {
+      error = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+      if (done || std::chrono::steady_clock::now() - start > timeout_) break;
+      sched_yield();  // there may be more ranks than cores
+    }
+    if (error == MPI_SUCCESS && done) return;
+    failed_ = true;
+    const double waited = Seconds(std::chrono::steady_clock::now() - start).count();
+    const std::string cause = error == MPI_SUCCESS ? "no answer" : "MPI error " + std::to_string(error);
+    throw Error(lost_ranks("mpi", *this, call_roll(waited), operation, waited, cause));
+  }
+
+  // Who else has noticed that something is wrong? Everybody tells everybody.
+  std::vector<std::size_t> call_roll(double waited) {
+    constexpr int tag = 1;
+    static const char kHere = 1;  // outlives the requests, which nobody completes
+    std::vector<char> heard(size_);
+    std::vector<MPI_Request> sends(size_, MPI_REQUEST_NULL), receives(size_, MPI_REQUEST_NULL);
+    for (std::size_t r = 0; r < size_; ++r) {
+      if (r == rank_) continue;
+      MPI_Irecv(&heard[r], 1, MPI_CHAR, static_cast<int>(r), tag, roll_, &receives[r]);
+      MPI_Isend(&kHere, 1, MPI_CHAR, static_cast<int>(r), tag, roll_, &sends[r]);
+    }
+    const auto missing =
+        missing_ranks(rank_, size_, roll_call_patience(timeout_, waited), [&](std::size_t r) {
+          int done = 0;
+          return receives[r] == MPI_REQUEST_NULL || (MPI_Test(&receives[r], &done, MPI_STATUS_IGNORE), done);
+        });
+    for (MPI_Request& request : receives) {
+      if (request != MPI_REQUEST_NULL) MPI_Cancel(&request);
+    }
+    return missing;
+  }
+
+  Seconds timeout_;
+  MPI_Comm comm_ = MPI_COMM_NULL, roll_ = MPI_COMM_NULL;
+  std::size_t rank_ = 0, size_ = 1;
+  bool ours_ = false, failed_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Comm> make_mpi_comm(Seconds timeout) {
+  return std::make_unique<MpiComm>(timeout);
+}
+
+}  // namespace gravac

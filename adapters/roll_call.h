@@ -1,0 +1,50 @@
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gravac/comm.h"
+
+namespace gravac {
+
+// Once an operation has failed, ranks ask each other who is still there. Whoever is
+// alive notices by its own timeout at the latest, so that is how long to ask, and a
+// little longer.
+inline std::chrono::duration<double> roll_call_patience(std::chrono::duration<double> timeout,
+                                                        double waited) {
+  return std::chrono::duration<double>(std::max(0.0, timeout.count() - waited) + 0.8);
+}
+
+// Asks until everybody has answered or patience ends; returns the others that have not.
+// answered(r) must be quick.
+template <class Answered>
+std::vector<std::size_t> missing_ranks(std::size_t rank, std::size_t size,
+                                       std::chrono::duration<double> patience, const Answered& answered) {
+  const auto end = std::chrono::steady_clock::now() + patience;
+  for (;;) {
+    std::vector<std::size_t> missing;
+    for (std::size_t r = 0; r < size; ++r) {
+      if (r != rank && !answered(r)) missing.push_back(r);
+    }
+    if (missing.empty() || std::chrono::steady_clock::now() >= end) return missing;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+// "gloo: rank 3 of 8 is gone; rank 0 waited for it in all_gather (step 412, 5.0 s)"
+inline std::string lost_ranks(const char* backend, const Comm& comm, const std::vector<std::size_t>& missing,
+                              const char* operation, double seconds, const std::string& cause) {
+  char waited[32];
+  std::snprintf(waited, sizeof(waited), "%.1f s", seconds);
+  const std::string who = missing.empty() ? "no rank is missing, but the operation failed (" + cause + ")"
+                                          : name_ranks(missing) + " of " + std::to_string(comm.size()) +
+                                                (missing.size() == 1 ? " does not answer" : " do not answer");
+  return std::string(backend) + ": " + who + "; rank " + std::to_string(comm.rank()) + " waited in " +
+         operation + " (step " + std::to_string(comm.step()) + ", " + waited + ")";
+}
+
+}  // namespace gravac
