@@ -27,6 +27,7 @@ function(gravac_test name)
 endfunction()
 
 gravac_test(aggregator 2)
+gravac_test(checkpoint)
 gravac_test(comm)
 gravac_test(compressor)
 gravac_test(exchange)

@@ -276,4 +276,68 @@ void Aggregator::watch(std::span<const float> mean) {
   watched_steps_ = 0;
 }
 
+Checkpoint Aggregator::save() {
+  Checkpoint checkpoint;
+  for (const auto& [key, value] : facts_of(layout_, *policy_, options_, comm_))
+    checkpoint.add("fact/" + key, value);
+  checkpoint.add("fact/rank", std::to_string(comm_.rank()));
+  const StepState step = step_.state();
+  const StepTimes& times = last_.times;
+  checkpoint.add("steps", std::vector<double>{static_cast<double>(steps_), static_cast<double>(bad_steps_),
+                                              static_cast<double>(expected_), static_cast<double>(step.steps),
+                                              step.spread, static_cast<double>(watched_steps_)});
+  checkpoint.add("last", std::vector<double>{last_.known ? 1.0 : 0.0, last_.samples, last_.factor, last_.gain,
+                                             times.compute, times.compress, times.agree, times.exchange,
+                                             times.decode, times.sparse ? 1.0 : 0.0, times.volume.rounds,
+                                             times.volume.bytes, times.decoded_entries});
+  checkpoint.add("costs", costs_.save());
+  for (const auto& [key, values] : policy_->save()) checkpoint.add("policy/" + key, values);
+  checkpoint.add("residual", std::span<const float>(step_.residual()));
+  checkpoint.add("watched", std::span<const float>(watched_));
+  if (momentum_) checkpoint.add("velocity", std::span<const float>(momentum_->velocity()));
+  return checkpoint;
+}
+
+void Aggregator::load(const Checkpoint& checkpoint) {
+  Facts facts = facts_of(layout_, *policy_, options_, comm_);
+  facts.emplace_back("rank", std::to_string(comm_.rank()));
+  for (const auto& [key, value] : facts) {
+    const std::string theirs = checkpoint.text("fact/" + key);
+    require(theirs == value, "checkpoint: ", key, " is ", theirs, " there and ", value, " here");
+  }
+  // Read everything before anything is changed.
+  const std::vector<double> steps = checkpoint.numbers("steps", 6), last = checkpoint.numbers("last", 13);
+  const std::vector<double> costs = checkpoint.numbers("costs");
+  const std::vector<float> residual = checkpoint.floats("residual", step_.residual().size());
+  const bool watches = policy_->observe_interval() > 0 && steps[5] > 0;
+  const std::vector<float> watched = checkpoint.floats("watched", watches ? layout_.entries() : 0);
+  const std::vector<float> velocity =
+      momentum_ ? checkpoint.floats("velocity", layout_.entries()) : std::vector<float>();
+  require(steps[2] >= 0 && steps[2] <= 2, "checkpoint: 'steps' names an unknown decision");
+  PolicyState state;
+  for (const std::string& name : checkpoint.names("policy/"))
+    state.emplace_back(name.substr(7), checkpoint.numbers(name));
+  std::unique_ptr<Policy> policy = policy_->clone();
+  policy->load(state);
+  CostModel model = costs_;
+  model.load(costs);
+  step_.restore({static_cast<std::uint64_t>(steps[3]), steps[4]}, residual);
+
+  policy_ = std::move(policy);
+  costs_ = model;
+  steps_ = static_cast<std::uint64_t>(steps[0]);
+  bad_steps_ = static_cast<std::uint64_t>(steps[1]);
+  expected_ = static_cast<Send>(static_cast<int>(steps[2]));
+  watched_steps_ = static_cast<std::size_t>(steps[5]);
+  watched_ = watched;
+  if (momentum_) std::copy(velocity.begin(), velocity.end(), momentum_->velocity().begin());
+  last_ = {
+      .known = last[0] != 0,
+      .times = {last[4], last[5], last[6], last[7], last[8], last[9] != 0, {last[10], last[11]}, last[12]},
+      .samples = last[1],
+      .factor = last[2],
+      .gain = last[3]};
+  ended_ = clock_.now();
+}
+
 }  // namespace gravac

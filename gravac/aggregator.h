@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "gravac/checkpoint.h"
 #include "gravac/clock.h"
 #include "gravac/comm.h"
 #include "gravac/costs.h"
@@ -40,6 +41,12 @@ class Aggregator {
   // Replaces `gradient` by the mean over ranks. `samples` is how many this rank's
   // gradient comes from. `weights` are needed if the momentum memory decays them.
   StepReport aggregate(std::span<float> gradient, double samples, std::span<const float> weights = {});
+
+  // All state of this rank, weights and optimizer aside; between steps. A run that
+  // goes on from it goes on to the bit. load() throws Error, and changes nothing, for
+  // the state of another rank, number of ranks, model or configuration.
+  Checkpoint save();
+  void load(const Checkpoint& checkpoint);
 
   Policy& policy() { return *policy_; }
   Step& step() { return step_; }

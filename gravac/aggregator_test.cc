@@ -279,6 +279,66 @@ TEST(Aggregator, ARehearsalIsDeterministicAndProgressFollowsTheLink) {
   EXPECT_LT(slow.back(), 0.5 * slow[2]);  // exchanges became much shorter
 }
 
+// 40 steps are 15 steps, a checkpoint through bytes, and 25 more: to the bit, on every rank.
+TEST(Aggregator, GoesOnFromACheckpointToTheBit) {
+  for (const std::string& policy : kPolicies) {
+    for (const bool momentum : {false, true}) {
+      for (const char* compressor : {"topk", "dgc", "randomk"}) {
+        run_ranks(3, [&](Comm& inner) {
+          const std::size_t n = 3000;
+          const Layout layout = uneven_layout(n);
+          AggregatorOptions options;
+          options.step.compressor = compressor;
+          options.step.granularity = policy == "accordion" ? Granularity::layer : Granularity::global;
+          if (momentum) options.momentum = MomentumOptions{};
+          options.values = Values::fp16;
+          const auto run = [&](Aggregator& aggregator, Clock& clock, std::size_t first, std::size_t last) {
+            std::vector<float> seen;
+            for (std::size_t step = first; step < last; ++step) {
+              std::vector<float> gradient = gradient_of(n, inner.rank(), step);
+              clock.spend(0.01);
+              aggregator.aggregate(gradient, 4);
+              seen.insert(seen.end(), gradient.begin(), gradient.end());
+            }
+            return seen;
+          };
+          VirtualClock clock, other_clock;
+          PacedComm comm(inner, {1e7, 1e-4}, clock), other_comm(inner, {1e7, 1e-4}, other_clock);
+          Aggregator whole(layout, make_policy(policy, layout), options, comm, clock);
+          run(whole, clock, 0, 15);
+          const auto bytes = whole.save().to_bytes();
+          const auto expected = run(whole, clock, 15, 40);
+
+          Aggregator resumed(layout, make_policy(policy, layout), options, other_comm, other_clock);
+          resumed.load(Checkpoint::from_bytes(bytes));
+          ASSERT_EQ(run(resumed, other_clock, 15, 40), expected) << policy << " " << compressor;
+          ASSERT_EQ(resumed.policy().effective_steps(), whole.policy().effective_steps());
+        });
+      }
+    }
+  }
+}
+
+TEST(Aggregator, RefusesTheCheckpointOfAnotherRankOrConfiguration) {
+  run_ranks(2, [](Comm& comm) {
+    SteadyClock clock;
+    Aggregator a(Layout(100), make_static_policy(10), {}, comm, clock);
+    std::vector<float> gradient = gradient_of(100, comm.rank(), 1);
+    a.aggregate(gradient, 1);
+    const Checkpoint mine = a.save();
+    Messages all;
+    const auto bytes = mine.to_bytes();
+    comm.all_gather(std::span<const std::byte>(bytes), all);
+    EXPECT_THROW(a.load(Checkpoint::from_bytes(all[1 - comm.rank()])), Error);  // the other rank's
+    EXPECT_THROW(a.load(Checkpoint{}), Error);
+    Aggregator b(Layout(101), make_static_policy(10), {}, comm, clock);
+    EXPECT_THROW(b.load(mine), Error);
+    Aggregator c(Layout(100), make_dense_policy(), {}, comm, clock);
+    EXPECT_THROW(c.load(mine), Error);
+    a.load(mine);
+  });
+}
+
 TEST(Report, IsOneLineOfJson) {
   StepReport report;
   report.entries = 100;

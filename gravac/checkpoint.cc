@@ -1,0 +1,155 @@
+#include "gravac/checkpoint.h"
+
+#include <cstdint>
+#include <cstring>
+
+#include "gravac/checksum.h"
+#include "gravac/require.h"
+
+namespace gravac {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x4b435647;  // "GVCK"
+constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kFrame = 4 + 4 + 8;        // magic, version and checksum
+constexpr std::size_t kSectionHead = 4 + 1 + 8;  // length of the name, type, length of the content
+
+// Writes values behind each other into room that was made for them.
+class Giver {
+ public:
+  explicit Giver(std::span<std::byte> room) : room_(room) {}
+
+  void bytes(std::span<const std::byte> source) {
+    if (!source.empty()) std::memcpy(room_.data(), source.data(), source.size());
+    room_ = room_.subspan(source.size());
+  }
+  template <class T>
+  void value(const T& value) {
+    bytes(std::as_bytes(std::span(&value, 1)));
+  }
+
+ private:
+  std::span<std::byte> room_;
+};
+
+// Takes values off the front of a run of bytes, and never more than there are.
+class Taker {
+ public:
+  explicit Taker(std::span<const std::byte> bytes) : left_(bytes) {}
+
+  std::span<const std::byte> bytes(std::uint64_t size) {
+    require(size <= left_.size(), "checkpoint: section of ", size, " bytes found, ", left_.size(),
+            " bytes are left");
+    const auto taken = left_.first(size);
+    left_ = left_.subspan(size);
+    return taken;
+  }
+  template <class T>
+  T value() {
+    T result;
+    std::memcpy(&result, bytes(sizeof(T)).data(), sizeof(T));
+    return result;
+  }
+  bool empty() const { return left_.empty(); }
+
+ private:
+  std::span<const std::byte> left_;
+};
+
+template <class T>
+std::vector<T> as(std::span<const std::byte> bytes) {
+  std::vector<T> result(bytes.size() / sizeof(T));
+  if (!result.empty()) std::memcpy(result.data(), bytes.data(), bytes.size());
+  return result;
+}
+
+void require_size(const std::string& name, std::size_t found, std::size_t expected) {
+  require(found == expected, "checkpoint: '", name, "' has ", found, " entries, ", expected, " expected");
+}
+
+}  // namespace
+
+void Checkpoint::put(const std::string& name, char type, std::span<const std::byte> bytes) {
+  require(sections_.try_emplace(name, Section{type, {bytes.begin(), bytes.end()}}).second, "checkpoint: '",
+          name, "' is there already");
+}
+
+const Checkpoint::Section& Checkpoint::get(const std::string& name, char type, std::size_t unit) const {
+  const auto found = sections_.find(name);
+  require(found != sections_.end(), "checkpoint: has no '", name, "'");
+  require(found->second.type == type && found->second.bytes.size() % unit == 0, "checkpoint: '", name,
+          "' is of another type");
+  return found->second;
+}
+
+std::vector<double> Checkpoint::numbers(const std::string& name) const {
+  return as<double>(get(name, 'd', sizeof(double)).bytes);
+}
+
+std::vector<double> Checkpoint::numbers(const std::string& name, std::size_t size) const {
+  std::vector<double> result = numbers(name);
+  require_size(name, result.size(), size);
+  return result;
+}
+
+std::vector<float> Checkpoint::floats(const std::string& name, std::size_t size) const {
+  std::vector<float> result = as<float>(get(name, 'f', sizeof(float)).bytes);
+  require_size(name, result.size(), size);
+  return result;
+}
+
+std::string Checkpoint::text(const std::string& name) const {
+  const std::vector<char> result = as<char>(get(name, 't', 1).bytes);
+  return {result.begin(), result.end()};
+}
+
+std::vector<std::string> Checkpoint::names(std::string_view prefix) const {
+  std::vector<std::string> result;
+  for (const auto& [name, section] : sections_) {
+    if (name.starts_with(prefix)) result.push_back(name);
+  }
+  return result;
+}
+
+std::vector<std::byte> Checkpoint::to_bytes() const {
+  std::size_t size = kFrame;
+  for (const auto& [name, section] : sections_) size += kSectionHead + name.size() + section.bytes.size();
+  std::vector<std::byte> out(size);
+  Giver giver(out);
+  giver.value(kMagic);
+  giver.value(kVersion);
+  for (const auto& [name, section] : sections_) {
+    giver.value(static_cast<std::uint32_t>(name.size()));
+    giver.value(section.type);
+    giver.value(static_cast<std::uint64_t>(section.bytes.size()));
+    giver.bytes(std::as_bytes(std::span(name)));
+    giver.bytes(section.bytes);
+  }
+  giver.value(checksum(std::span(out).first(size - sizeof(std::uint64_t))));
+  return out;
+}
+
+Checkpoint Checkpoint::from_bytes(std::span<const std::byte> bytes) {
+  constexpr std::size_t kLeast = 2 * sizeof(std::uint32_t) + sizeof(std::uint64_t);
+  require(bytes.size() >= kLeast, "checkpoint: ", bytes.size(), " bytes found, at least ", kLeast,
+          " expected");
+  const auto body = bytes.first(bytes.size() - sizeof(std::uint64_t));
+  Taker taker(body);
+  require(taker.value<std::uint32_t>() == kMagic, "checkpoint: these bytes are no checkpoint of ours");
+  const auto version = taker.value<std::uint32_t>();
+  require(version <= kVersion, "checkpoint: version ", version, " found, ", kVersion,
+          " is the latest known here");
+  require(Taker(bytes.subspan(body.size())).value<std::uint64_t>() == checksum(body),
+          "checkpoint: truncated or damaged: its checksum does not match");
+  Checkpoint checkpoint;
+  while (!taker.empty()) {
+    const auto letters = taker.value<std::uint32_t>();
+    const auto type = taker.value<char>();
+    const auto size = taker.value<std::uint64_t>();
+    const std::vector<char> name = as<char>(taker.bytes(letters));
+    checkpoint.put({name.begin(), name.end()}, type, taker.bytes(size));
+  }
+  return checkpoint;
+}
+
+}  // namespace gravac

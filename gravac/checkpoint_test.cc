@@ -1,0 +1,60 @@
+#include "gravac/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include "gravac/require.h"
+
+namespace gravac {
+namespace {
+
+Checkpoint example() {
+  Checkpoint checkpoint;
+  checkpoint.add("numbers", std::vector<double>{1.5, -2, 1e300});
+  checkpoint.add("values", std::vector<float>{0.5f, 3});
+  checkpoint.add("text", "topk");
+  checkpoint.add("nothing", std::vector<float>{});
+  return checkpoint;
+}
+
+TEST(Checkpoint, GivesBackWhatItWasGivenByName) {
+  const Checkpoint back = Checkpoint::from_bytes(example().to_bytes());
+  EXPECT_EQ(back.numbers("numbers", 3), (std::vector<double>{1.5, -2, 1e300}));
+  EXPECT_EQ(back.floats("values", 2), (std::vector<float>{0.5f, 3}));
+  EXPECT_EQ(back.text("text"), "topk");
+  EXPECT_TRUE(back.floats("nothing", 0).empty());
+  EXPECT_EQ(back.names("n"), (std::vector<std::string>{"nothing", "numbers"}));
+}
+
+TEST(Checkpoint, NamesWhatIsMissingOrDifferent) {
+  const Checkpoint checkpoint = example();
+  EXPECT_THROW(checkpoint.numbers("residual"), Error);
+  EXPECT_THROW(checkpoint.numbers("values"), Error);
+  EXPECT_THROW(checkpoint.floats("values", 3), Error);
+  Checkpoint twice = example();
+  EXPECT_THROW(twice.add("text", "again"), Error);
+}
+
+TEST(Checkpoint, NoticesEveryFlippedBitAndEveryMissingByte) {
+  const auto bytes = example().to_bytes();
+  for (std::size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    auto damaged = bytes;
+    damaged[bit / 8] ^= std::byte{1} << (bit % 8);
+    EXPECT_THROW(Checkpoint::from_bytes(damaged), Error) << bit;
+  }
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_THROW(Checkpoint::from_bytes(std::span(bytes).first(length)), Error) << length;
+  }
+}
+
+TEST(Checkpoint, SurvivesAnyBytes) {
+  EXPECT_TRUE(rc::check([](const std::vector<std::uint8_t>& noise) {
+    try {
+      Checkpoint::from_bytes(std::as_bytes(std::span(noise)));
+    } catch (const Error&) {
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace gravac
