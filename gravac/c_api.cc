@@ -1,0 +1,157 @@
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gravac/config.h"
+#include "gravac/gravac.h"
+#include "gravac/require.h"
+
+namespace {
+
+using namespace gravac;
+
+thread_local std::string last_error;
+
+// A comm made of the caller's callbacks. Messages to single ranks go to all of them.
+class CallbackComm final : public Comm {
+ public:
+  explicit CallbackComm(const gravac_comm* callbacks) : callbacks_(callbacks ? *callbacks : alone()) {
+    require(callbacks_.size >= 1 && callbacks_.rank < callbacks_.size, "comm: rank ", callbacks_.rank, " of ",
+            callbacks_.size, " ranks");
+    require(callbacks_.all_reduce && callbacks_.all_gather, "comm: a callback is missing");
+  }
+
+  std::size_t rank() const override { return callbacks_.rank; }
+  std::size_t size() const override { return callbacks_.size; }
+  void all_reduce(std::span<float> values) override {
+    check(callbacks_.all_reduce(callbacks_.context, values.data(), values.size()), "all_reduce");
+  }
+  using Comm::all_gather;
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    check(callbacks_.all_gather(callbacks_.context, mine.data(), mine.size(), all.data()), "all_gather");
+  }
+  void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
+    std::vector<std::vector<std::byte>> kept(size());
+    std::vector<std::size_t> lengths;
+    Messages all;
+    for (std::size_t to = 0; to < size(); ++to) {
+      Comm::all_gather(parts[to], all);
+      if (to != rank()) continue;
+      for (std::size_t from = 0; from < size(); ++from) {
+        kept[from].assign(all[from].begin(), all[from].end());
+        lengths.push_back(kept[from].size());
+      }
+    }
+    received.resize(lengths);
+    for (std::size_t from = 0; from < size(); ++from) {
+      std::copy(kept[from].begin(), kept[from].end(), received.message(from).begin());
+    }
+  }
+
+ private:
+  static gravac_comm alone() {
+    return {nullptr, 0, 1, [](void*, float*, std::size_t) { return 0; },
+            [](void*, const void* mine, std::size_t bytes, void* all) {
+              if (bytes > 0) std::memcpy(all, mine, bytes);
+              return 0;
+            }};
+  }
+  void check(int result, const char* operation) const {
+    require(result == 0, "comm: ", operation, " failed with ", result, " on rank ", rank(), " (step ", step(),
+            ")");
+  }
+
+  gravac_comm callbacks_;
+};
+
+Layout layout_of(const char* const* names, const size_t* sizes, std::size_t segments) {
+  Layout layout;
+  for (std::size_t i = 0; i < segments; ++i) layout.add(names[i], sizes[i]);
+  return layout;
+}
+
+}  // namespace
+
+struct gravac_aggregator {
+  gravac_aggregator(const char* options, const Layout& layout, const gravac_comm* callbacks)
+      : comm(callbacks),
+        setup(make_setup(options_from_string(options ? options : ""), layout, comm.size())),
+        aggregator(layout, std::move(setup.policy), setup.options, comm, clock),
+        entries(layout.entries()) {}
+
+  CallbackComm comm;
+  SteadyClock clock;
+  Setup setup;
+  Aggregator aggregator;
+  std::size_t entries;
+  std::string report;
+};
+
+namespace {
+
+// Runs work and turns what it throws into a message and -1.
+template <class Work>
+int guarded(const Work& work) noexcept {
+  try {
+    work();
+    return 0;
+  } catch (const std::exception& error) {
+    last_error = error.what();
+  } catch (...) {
+    last_error = "gravac: an unknown exception";
+  }
+  return -1;
+}
+
+}  // namespace
+
+extern "C" {
+
+gravac_aggregator* gravac_create(const char* options, const char* const* names, const size_t* sizes,
+                                 size_t segments, const gravac_comm* comm) {
+  gravac_aggregator* made = nullptr;
+  guarded([&] { made = new gravac_aggregator(options, layout_of(names, sizes, segments), comm); });
+  return made;
+}
+
+int gravac_step(gravac_aggregator* g, float* gradient, double samples) {
+  return guarded([&] {
+    require(g && (gradient || g->entries == 0), "gravac_step: a pointer is NULL");
+    g->report = to_json(g->aggregator.aggregate({gradient, g->entries}, samples));
+  });
+}
+
+const char* gravac_report(gravac_aggregator* g) {
+  return g ? g->report.c_str() : "";
+}
+
+int gravac_save(gravac_aggregator* g, void* data, size_t* size) {
+  return guarded([&] {
+    require(g && size, "gravac_save: a pointer is NULL");
+    const std::vector<std::byte> bytes = g->aggregator.save().to_bytes();
+    const std::size_t room = data ? *size : bytes.size();
+    *size = bytes.size();
+    require(room >= bytes.size(), "gravac_save: room for ", room, " bytes found, ", bytes.size(),
+            " expected");
+    if (data) std::memcpy(data, bytes.data(), bytes.size());
+  });
+}
+
+int gravac_load(gravac_aggregator* g, const void* data, size_t size) {
+  return guarded([&] {
+    require(g && data, "gravac_load: a pointer is NULL");
+    g->aggregator.load(Checkpoint::from_bytes({static_cast<const std::byte*>(data), size}));
+  });
+}
+
+void gravac_destroy(gravac_aggregator* g) {
+  delete g;
+}
+
+const char* gravac_error(void) {
+  return last_error.c_str();
+}
+
+}  // extern "C"

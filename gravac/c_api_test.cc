@@ -1,0 +1,78 @@
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "gravac/gravac.h"
+#include "gravac/thread_comm.h"
+
+extern "C" int c_user(void);
+
+namespace gravac {
+namespace {
+
+TEST(CApi, ServesAUserInPlainC) {
+  EXPECT_EQ(c_user(), 0) << gravac_error();
+}
+
+// The callbacks of another language, here ranks as threads.
+gravac_comm callbacks_to(Comm& comm) {
+  return {&comm, comm.rank(), comm.size(),
+          [](void* context, float* values, std::size_t count) {
+            static_cast<Comm*>(context)->all_reduce({values, count});
+            return 0;
+          },
+          [](void* context, const void* mine, std::size_t bytes, void* all) {
+            auto& c = *static_cast<Comm*>(context);
+            c.all_gather(std::span(static_cast<const std::byte*>(mine), bytes),
+                         std::span(static_cast<std::byte*>(all), bytes * c.size()));
+            return 0;
+          }};
+}
+
+TEST(CApi, RanksGetTheMeanByEveryRoute) {
+  for (const char* route : {"auto", "all-gather", "reduce-scatter", "dense"}) {
+    run_ranks(3, [&](Comm& comm) {
+      const gravac_comm callbacks = callbacks_to(comm);
+      const char* name = "all";
+      const size_t size = 50;
+      const std::string options = std::string("policy=static factor=1 exchange=") + route;
+      gravac_aggregator* g = gravac_create(options.c_str(), &name, &size, 1, &callbacks);
+      ASSERT_NE(g, nullptr) << gravac_error();
+      std::vector<float> gradient(size, static_cast<float>(3 * comm.rank()));
+      ASSERT_EQ(gravac_step(g, gradient.data(), 8), 0) << gravac_error();
+      for (const float value : gradient) EXPECT_FLOAT_EQ(value, 3) << route;
+      gravac_destroy(g);
+    });
+  }
+}
+
+TEST(CApi, FailuresAreMessagesNotExceptions) {
+  const char* names[] = {"a", "a"};
+  const size_t sizes[] = {1, 1};
+  EXPECT_EQ(gravac_create("", names, sizes, 2, nullptr), nullptr);
+  EXPECT_STREQ(gravac_error(), "layout: segment 'a' is there already");
+  EXPECT_EQ(gravac_create("policy=clever", names, sizes, 1, nullptr), nullptr);
+  EXPECT_EQ(gravac_step(nullptr, nullptr, 1), -1);
+  gravac_comm broken = {nullptr, 0, 2, [](void*, float*, size_t) { return 5; },
+                        [](void*, const void*, size_t, void*) { return 5; }};
+  EXPECT_EQ(gravac_create("", names, sizes, 1, &broken), nullptr);
+  EXPECT_STREQ(gravac_error(), "comm: all_gather failed with 5 on rank 0 (step 0)");
+  broken.all_reduce = nullptr;
+  EXPECT_EQ(gravac_create("", names, sizes, 1, &broken), nullptr);
+}
+
+TEST(CApi, SaveWithTooLittleRoomSaysHowMuchIsNeeded) {
+  const char* name = "a";
+  const size_t entries = 10;
+  gravac_aggregator* g = gravac_create(nullptr, &name, &entries, 1, nullptr);
+  ASSERT_NE(g, nullptr) << gravac_error();
+  char small[4];
+  size_t size = sizeof(small);
+  EXPECT_EQ(gravac_save(g, small, &size), -1);
+  EXPECT_GT(size, sizeof(small));
+  gravac_destroy(g);
+}
+
+}  // namespace
+}  // namespace gravac

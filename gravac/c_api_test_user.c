@@ -1,0 +1,32 @@
+/* A user in plain C: one rank alone, a step, a checkpoint and back. Returns the number
+ * of the first thing that went wrong, 0 if nothing did. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gravac/gravac.h"
+
+int c_user(void);
+
+int c_user(void) {
+  const char* names[] = {"weight", "bias"};
+  const size_t sizes[] = {90, 10};
+  float gradient[100];
+  size_t size = 0, i;
+  void* state;
+  gravac_aggregator* g = gravac_create("policy=static factor=10", names, sizes, 2, NULL);
+  if (!g) return 1;
+  for (i = 0; i < 100; ++i) gradient[i] = (float)i;
+  if (gravac_step(g, gradient, 32) != 0) return 2;
+  if (gradient[99] != 99.0f || gradient[50] != 0.0f) return 3; /* the ten largest arrived */
+  if (!strstr(gravac_report(g), "\"factor\": 10")) return 4;
+  if (gravac_save(g, NULL, &size) != 0 || size == 0) return 5;
+  state = malloc(size);
+  if (gravac_save(g, state, &size) != 0) return 6;
+  if (gravac_load(g, state, size) != 0) return 7;
+  if (gravac_load(g, state, size - 1) == 0) return 8;
+  if (!strstr(gravac_error(), "checkpoint")) return 9;
+  free(state);
+  gravac_destroy(g);
+  gravac_destroy(NULL);
+  return 0;
+}

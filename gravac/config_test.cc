@@ -1,0 +1,66 @@
+#include "gravac/config.h"
+
+#include <gtest/gtest.h>
+
+#include "gravac/require.h"
+
+namespace gravac {
+namespace {
+
+std::string refusal(const char* text) {
+  try {
+    make_setup(options_from_string(text), Layout(10), 4);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+TEST(Config, WithoutOptionsIsTheDefault) {
+  const auto setup = make_setup({}, Layout(10), 4);
+  EXPECT_EQ(setup.policy->name(), "progress");
+  EXPECT_EQ(setup.options.step.compressor, "topk");
+  EXPECT_FALSE(setup.options.route);
+  EXPECT_FALSE(setup.options.momentum);
+}
+
+TEST(Config, ReadsEveryPolicyAndItsOptions) {
+  EXPECT_EQ(
+      make_setup(options_from_string("policy=static factor=50"), Layout(10), 4).policy->plan()->candidate,
+      50);
+  const auto gravac = make_setup(
+      options_from_string(
+          "policy=gravac ladder=geometric factor-min=1.5 epsilon=0.9 gain=error-fed  compressor=randomk"),
+      Layout(10), 4);
+  EXPECT_EQ(gravac.policy->plan()->minimum, 1.5);
+  EXPECT_EQ(gravac.options.step.compressor, "randomk");
+  EXPECT_EQ(gravac.options.facts.size(), 6u);
+  const auto accordion = make_setup(options_from_string("policy=accordion"), Layout(10), 4);
+  EXPECT_EQ(accordion.options.step.granularity, Granularity::layer);
+  const auto momentum = make_setup(
+      options_from_string("memory=momentum momentum=0.5 values=fp16 exchange=all-gather"), Layout(10), 4);
+  EXPECT_EQ(momentum.options.momentum->momentum, 0.5);
+  EXPECT_EQ(momentum.options.momentum->ranks, 4u);
+  EXPECT_EQ(momentum.options.route, Route::all_gather);
+}
+
+TEST(Config, NamesTheNearestKnownOption) {
+  EXPECT_EQ(refusal("compresor=topk"), "options: no such option 'compresor'; did you mean 'compressor'?");
+  EXPECT_EQ(refusal("epsilom=1"), "options: no such option 'epsilom'; did you mean 'epsilon'?");
+}
+
+TEST(Config, RefusesValuesOutOfRangeInOneLine) {
+  EXPECT_EQ(refusal("policy=gravac epsilon=high"), "options: epsilon 'high' found, a number expected");
+  EXPECT_EQ(refusal("policy=gravac epsilon=2"), "gravac policy: epsilon 2 found, 0 to 1 expected");
+  EXPECT_EQ(refusal("policy=gravac window=-1"), "options: window '-1' found, a number expected");
+  EXPECT_EQ(refusal("policy=gravac factor-min=100 factor-max=10"), "ladder: minimum 100 is above maximum 10");
+  EXPECT_EQ(refusal("policy=best"),
+            "policy: no such policy 'best'; known: dense, static, gravac, progress, accordion");
+  EXPECT_EQ(refusal("memory=elephant"), "options: memory 'elephant' found, residual or momentum expected");
+  EXPECT_EQ(refusal("policy"), "options: 'policy' found, name=value expected");
+  EXPECT_EQ(refusal("seed=1 seed=2"), "options: 'seed' is given twice");
+  EXPECT_EQ(refusal("feedback=maybe"), "options: feedback 'maybe' found, true or false expected");
+}
+
+}  // namespace
+}  // namespace gravac
