@@ -112,7 +112,7 @@ TEST(ThreadComm, NamesTheRanksThatDoNotCome) {
             throw;
           }
         },
-        std::chrono::milliseconds(50));
+        std::chrono::milliseconds(500));
   } catch (const Error& error) {
     message = error.what();
   }
