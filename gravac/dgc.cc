@@ -1,4 +1,4 @@
-// Deep Gradient Compression's selection (Lin et al., ICLR 2018): a threshold
+// Deep Gradient Compression's selection (ICLR 2018): a threshold
 // from a sample, lowered when too few survive, exact Top-k when too many do.
 
 #include <algorithm>

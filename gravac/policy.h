@@ -114,7 +114,7 @@ struct ProgressOptions {
 };
 std::unique_ptr<Policy> make_progress_policy(const ProgressOptions& options);
 
-// Accordion (Agarwal et al. 2021): per segment, a low factor while the gradient
+// Accordion (MLSys 2021): per segment, a low factor while the gradient
 // changes much from one interval to the next, a high one otherwise.
 struct AccordionOptions {
   double low = 10;             // factor in critical phases

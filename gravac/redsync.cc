@@ -1,4 +1,4 @@
-// RedSync (Fang et al., 2019): a threshold between the mean m and the maximum M
+// RedSync (JPDC 2019): a threshold between the mean m and the maximum M
 // of the magnitudes, m + t (M - m), with t found by bisection so that between k
 // and 2k entries survive. Survivors are counted, not gathered, while searching.
 

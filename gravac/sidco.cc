@@ -1,4 +1,4 @@
-// SIDCo (Abdelmoniem et al., MLSys 2021): fits the distribution of magnitudes
+// SIDCo (MLSys 2021): fits the distribution of magnitudes
 // and computes the threshold from the fit. One stage keeps a quarter of what the
 // stage before kept: the first fits an exponential, the later ones a generalised
 // Pareto tail to the excess over the last threshold. The number of stages is the
