@@ -19,7 +19,6 @@ class Checkpoint {
   void add(const std::string& name, std::span<const float> values) { put(name, 'f', std::as_bytes(values)); }
   void add(const std::string& name, std::string_view text) { put(name, 't', std::as_bytes(std::span(text))); }
 
-  bool has(const std::string& name) const { return sections_.contains(name); }
   // Throw Error, naming the section, if it is not there, of another type or of another size.
   std::vector<double> numbers(const std::string& name) const;
   std::vector<double> numbers(const std::string& name, std::size_t size) const;

@@ -114,10 +114,6 @@ std::unique_ptr<Policy> make_policy(const Reader& reader, const Layout& layout, 
 
 }  // namespace
 
-std::span<const std::string_view> known_options() {
-  return kKnown;
-}
-
 Options options_from_string(std::string_view text) {
   Options options;
   while (!text.empty()) {

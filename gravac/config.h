@@ -11,10 +11,8 @@
 namespace gravac {
 
 // Options by name, as flags, files and other languages give them: "policy",
-// "compressor", "factor", ... The names are those of `known_options()`.
+// "compressor", "factor", ...; config.cc lists them all.
 using Options = std::map<std::string, std::string>;
-
-std::span<const std::string_view> known_options();
 
 // Reads "policy=gravac epsilon=0.7": pairs of name and value, separated by blanks.
 Options options_from_string(std::string_view text);

@@ -80,11 +80,11 @@ std::vector<double> CostModel::save() const {
 }
 
 void CostModel::load(std::span<const double> state) {
-  require(state.size() == 16, "cost model: ", state.size(), " numbers found, 16 expected");
+  require(state.size() == 15, "cost model: ", state.size(), " numbers found, 15 expected");
   require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
           "cost model: numbers >= 0 expected");
-  link_.load(state.first(8));
-  std::size_t i = 8;
+  link_.load(state.first(7));
+  std::size_t i = 7;
   for (Average* a : {&compute_, &compress_dense_, &compress_sparse_, &decode_per_entry_}) {
     a->value = state[i++];
     a->known = state[i++];

@@ -57,8 +57,7 @@ void LinkModel::learn(const Volume& volume, double seconds) {
   constexpr double kMemory = 0.95;
   // Relative errors count, not absolute ones: small exchanges tell the latency.
   const double w = 1 / std::max(seconds * seconds, 1e-12);
-  for (double* sum : {&weight_, &rr_, &rb_, &bb_, &rt_, &bt_}) *sum *= kMemory;
-  weight_ += 1;
+  for (double* sum : {&rr_, &rb_, &bb_, &rt_, &bt_}) *sum *= kMemory;
   rr_ += w * volume.rounds * volume.rounds;
   rb_ += w * volume.rounds * volume.bytes;
   bb_ += w * volume.bytes * volume.bytes;
@@ -83,15 +82,15 @@ void LinkModel::solve() {
 }
 
 std::vector<double> LinkModel::save() const {
-  return {weight_, rr_, rb_, bb_, rt_, bt_, alpha_, beta_};
+  return {rr_, rb_, bb_, rt_, bt_, alpha_, beta_};
 }
 
 void LinkModel::load(std::span<const double> state) {
-  require(state.size() == 8, "link model: ", state.size(), " numbers found, 8 expected");
+  require(state.size() == 7, "link model: ", state.size(), " numbers found, 7 expected");
   require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
           "link model: numbers >= 0 expected");
-  double* const targets[] = {&weight_, &rr_, &rb_, &bb_, &rt_, &bt_, &alpha_, &beta_};
-  for (std::size_t i = 0; i < 8; ++i) *targets[i] = state[i];
+  double* const targets[] = {&rr_, &rb_, &bb_, &rt_, &bt_, &alpha_, &beta_};
+  for (std::size_t i = 0; i < 7; ++i) *targets[i] = state[i];
 }
 
 Exchange::Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values values)
@@ -119,7 +118,7 @@ Traffic Exchange::mean_sparse(Route route, SparseView mine, std::uint64_t step, 
     case Route::reduce_scatter:
       return by_reduce_scatter(mine, stamp, out, residual);
     case Route::shared:
-      return by_shared(mine, stamp, out);
+      return by_shared(mine, out);
     case Route::dense:
       break;
   }
@@ -230,7 +229,7 @@ Traffic Exchange::by_reduce_scatter(SparseView mine, Stamp stamp, std::span<floa
 }
 
 // All ranks drew the same positions: only values travel.
-Traffic Exchange::by_shared(SparseView mine, Stamp, std::span<float> out) {
+Traffic Exchange::by_shared(SparseView mine, std::span<float> out) {
   sums_.assign(mine.values.begin(), mine.values.end());
   const Traffic traffic = mean_dense(sums_);
   for (std::size_t i = 0; i < mine.size(); ++i) out[mine.positions[i]] = sums_[i];

@@ -52,7 +52,6 @@ class LinkModel {
  public:
   void learn(const Volume& volume, double seconds);
   double seconds(const Volume& volume) const { return alpha_ * volume.rounds + beta_ * volume.bytes; }
-  bool known() const { return weight_ > 0; }
   double seconds_per_round() const { return alpha_; }
   double seconds_per_byte() const { return beta_; }
 
@@ -64,7 +63,7 @@ class LinkModel {
   void solve();
 
   // Sums over samples, older ones fading: of rounds and bytes squared, of their products with time.
-  double weight_ = 0, rr_ = 0, rb_ = 0, bb_ = 0, rt_ = 0, bt_ = 0;
+  double rr_ = 0, rb_ = 0, bb_ = 0, rt_ = 0, bt_ = 0;
   double alpha_ = 1e-4, beta_ = 1e-9;
 };
 
@@ -86,7 +85,7 @@ class Exchange {
  private:
   Traffic by_all_gather(SparseView mine, Stamp stamp, std::span<float> out, std::span<float> residual);
   Traffic by_reduce_scatter(SparseView mine, Stamp stamp, std::span<float> out, std::span<float> residual);
-  Traffic by_shared(SparseView mine, Stamp stamp, std::span<float> out);
+  Traffic by_shared(SparseView mine, std::span<float> out);
   Stamp part_of(std::size_t rank, Stamp stamp) const;
   void keep_rounding(SparseView sent, std::span<float> residual) const;
 

@@ -151,7 +151,7 @@ TEST(LinkModel, IsNeverNegativeAndKeepsItsState) {
   copy.load(link.save());
   EXPECT_EQ(copy.save(), link.save());
   EXPECT_THROW(copy.load(std::vector<double>{1, 2}), Error);
-  EXPECT_THROW(copy.load(std::vector<double>(8, -1)), Error);
+  EXPECT_THROW(copy.load(std::vector<double>(7, -1)), Error);
 }
 
 TEST(BytesPerEntry, IsWhatTheWireTakes) {

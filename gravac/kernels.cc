@@ -9,14 +9,12 @@
 #include <hwy/foreach_target.h>  // compiles this file once per instruction set
 #include <hwy/highway.h>
 
-// Entries are taken in blocks that fit the first-level cache together with
-// their residual. Within a block squares are summed in float lanes, a hundred
+// Within a block squares are summed in float lanes, a hundred
 // or so to a lane; blocks are summed in double.
 #ifndef GRAVAC_KERNELS_BLOCK
 #define GRAVAC_KERNELS_BLOCK
 namespace gravac {
 
-inline constexpr std::size_t kBlock = 1024;
 inline constexpr std::size_t kPrefetch = 512;  // entries of the residual
 
 // Whether a float sum of squares can be trusted: neither overflown nor eaten

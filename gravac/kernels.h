@@ -68,6 +68,10 @@ struct Totals {
   bool finite = true;
 };
 
+// The kernels take so many entries at once: few enough to fit the first-level cache
+// together with their residual.
+inline constexpr std::size_t kBlock = 1024;
+
 // One fused pass. Level 0 is the level expected to be sent, whose entries are
 // collected; level 1, if there is one, is only measured.
 struct Pass {

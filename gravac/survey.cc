@@ -8,7 +8,6 @@ namespace gravac {
 namespace {
 
 constexpr std::size_t kChunk = std::size_t{1} << 16;
-constexpr std::size_t kBlockMost = 1024;  // entries a kernel takes at once
 constexpr std::size_t kWorthThreads = std::size_t{1}
                                       << 17;  // fewer entries are passed over sooner than a thread wakes
 
@@ -94,7 +93,7 @@ void Survey::open(const Input& input, std::span<const Keep> levels) {
   }
   // A piece's undecided may pass the limit by one block before they are dropped,
   // so that dropping never depends on how many pieces there are.
-  const std::size_t open_room = undecided_room() + kBlockMost;
+  const std::size_t open_room = undecided_room() + kBlock;
   for (Piece& piece : pieces_) {
     const std::size_t room[3] = {2 * most + entries_ / 64 + 4096, open_room, open_room};
     Pairs* pairs[3] = {&piece.collected, &piece.undecided[0], &piece.undecided[1]};
