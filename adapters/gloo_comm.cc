@@ -4,6 +4,7 @@
 #include <cstring>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "adapters/roll_call.h"
 #include "gravac/require.h"
@@ -21,12 +22,30 @@ at::Tensor bytes_of(const void* data, std::size_t size) {
   return at::from_blob(const_cast<void*>(data), {static_cast<std::int64_t>(size)}, at::kByte);
 }
 
+c10::intrusive_ptr<c10d::Store> make_store(const GlooOptions& options) {
+  if (!options.store.empty()) {
+    return c10::make_intrusive<c10d::FileStore>(options.store, static_cast<int>(options.size));
+  }
+  c10d::TCPStoreOptions tcp;
+  tcp.port = options.port;
+  tcp.isServer = options.rank == 0;
+  tcp.waitWorkers = false;  // meet() names those who do not come
+  tcp.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout);
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(options.address, tcp);
+  } catch (const std::exception& error) {
+    const std::string cause = error.what();
+    throw Error("gloo: no meeting at " + options.address + ":" + std::to_string(options.port) + " (" +
+                cause.substr(0, cause.find('\n')) + ")");
+  }
+}
+
 class GlooComm final : public Comm {
  public:
   explicit GlooComm(const GlooOptions& options) : options_(options) {
     require(options.size >= 1 && options.rank < options.size, "gloo: rank ", options.rank, " of ",
             options.size, " ranks");
-    store_ = c10::make_intrusive<c10d::FileStore>(options.store, static_cast<int>(options.size));
+    store_ = make_store(options);
     meet();
     auto group = c10d::ProcessGroupGloo::Options::create();
     group->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout);

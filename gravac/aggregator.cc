@@ -79,6 +79,7 @@ StepReport Aggregator::aggregate(std::span<float> gradient, double samples, std:
   // All ranks hold the same numbers from here on, and decide alike.
   const Agreed agreed = agree(found);
   report.agree_seconds = clock_.now() - measured;
+  report.called = agreed.called;
 
   if (agreed.finite) {
     report.sent = policy_->decide(agreed.energy);
@@ -134,6 +135,7 @@ Aggregator::Agreed Aggregator::agree(const Measurement& found) {
     kDecode,
     kDecoded,
     kSamples,
+    kCalling,
     kNumbers
   };
   double mine[kNumbers];
@@ -151,6 +153,8 @@ Aggregator::Agreed Aggregator::agree(const Measurement& found) {
   mine[kDecode] = last_.times.decode;
   mine[kDecoded] = last_.times.decoded_entries;
   mine[kSamples] = last_.samples;
+  mine[kCalling] = calling_ ? 1 : 0;
+  calling_ = false;
   const std::vector<double> all = comm_.all_gather(std::span<const double>(mine));
 
   Agreed agreed;
@@ -166,6 +170,7 @@ Aggregator::Agreed Aggregator::agree(const Measurement& found) {
     agreed.energy.minimum += of(rank, kMinimum);
     agreed.energy.candidate += of(rank, kCandidate);
     agreed.samples += of(rank, kSamples);
+    agreed.called |= of(rank, kCalling) != 0;
   }
   const auto extreme = [&](int number, auto better) {
     double value = of(0, number);

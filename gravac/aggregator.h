@@ -42,6 +42,10 @@ class Aggregator {
   // gradient comes from. `weights` are needed if the momentum memory decays them.
   StepReport aggregate(std::span<float> gradient, double samples, std::span<const float> weights = {});
 
+  // Tells all ranks, along with the next step's numbers, that this one wants
+  // something; that step's report then says `called` on all of them.
+  void call() { calling_ = true; }
+
   // All state of this rank, weights and optimizer aside; between steps. A run that
   // goes on from it goes on to the bit. load() throws Error, and changes nothing, for
   // the state of another rank, number of ranks, model or configuration.
@@ -56,7 +60,7 @@ class Aggregator {
   // What all ranks know once they have told each other: the energies of this step,
   // and what the step before was like.
   struct Agreed {
-    bool finite = true;
+    bool finite = true, called = false;
     Energy energy;
     double minimum_kept = 0, candidate_kept = 0;  // on the rank that keeps most
     StepTimes times;
@@ -90,6 +94,7 @@ class Aggregator {
   std::uint64_t steps_ = 0, bad_steps_ = 0;
   std::optional<Plan> plan_;
   Send expected_ = Send::candidate;  // the last decision: they are sticky
+  bool calling_ = false;
   bool corrected_ = false;           // the gradient has entered the momentum
   double ended_ = 0;                 // when the last step ended
   Last last_;

@@ -351,5 +351,17 @@ TEST(Report, IsOneLineOfJson) {
   EXPECT_NE(json.find("\"residual_norm\": null"), std::string::npos) << json;
 }
 
+TEST(Aggregator, TellsAllRanksThatOneCalls) {
+  run_ranks(3, [](Comm& comm) {
+    SteadyClock clock;
+    Aggregator aggregator(Layout(10), make_dense_policy(), {}, comm, clock);
+    for (int step = 0; step < 4; ++step) {
+      std::vector<float> gradient(10, 1.0f);
+      if (step == 2 && comm.rank() == 1) aggregator.call();
+      EXPECT_EQ(aggregator.aggregate(gradient, 1).called, step == 2);
+    }
+  });
+}
+
 }  // namespace
 }  // namespace gravac

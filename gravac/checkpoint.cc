@@ -82,6 +82,25 @@ const Checkpoint::Section& Checkpoint::get(const std::string& name, char type, s
   return found->second;
 }
 
+void Checkpoint::add(const std::string& prefix, const Checkpoint& other) {
+  for (const auto& [name, section] : other.sections_) put(prefix + name, section.type, section.bytes);
+}
+
+void Checkpoint::copy(const std::string& name, const Checkpoint& other) {
+  const auto found = other.sections_.find(name);
+  require(found != other.sections_.end(), "checkpoint: has no '", name, "'");
+  put(name, found->second.type, found->second.bytes);
+}
+
+Checkpoint Checkpoint::part(const std::string& prefix) const {
+  Checkpoint part;
+  for (const std::string& name : names(prefix)) {
+    const Section& section = sections_.at(name);
+    part.put(name.substr(prefix.size()), section.type, section.bytes);
+  }
+  return part;
+}
+
 std::vector<double> Checkpoint::numbers(const std::string& name) const {
   return as<double>(get(name, 'd', sizeof(double)).bytes);
 }
@@ -92,8 +111,12 @@ std::vector<double> Checkpoint::numbers(const std::string& name, std::size_t siz
   return result;
 }
 
+std::vector<float> Checkpoint::floats(const std::string& name) const {
+  return as<float>(get(name, 'f', sizeof(float)).bytes);
+}
+
 std::vector<float> Checkpoint::floats(const std::string& name, std::size_t size) const {
-  std::vector<float> result = as<float>(get(name, 'f', sizeof(float)).bytes);
+  std::vector<float> result = floats(name);
   require_size(name, result.size(), size);
   return result;
 }

@@ -22,8 +22,14 @@ class Checkpoint {
   // Throw Error, naming the section, if it is not there, of another type or of another size.
   std::vector<double> numbers(const std::string& name) const;
   std::vector<double> numbers(const std::string& name, std::size_t size) const;
+  std::vector<float> floats(const std::string& name) const;
   std::vector<float> floats(const std::string& name, std::size_t size) const;
   std::string text(const std::string& name) const;
+  // All sections of another checkpoint, their names behind `prefix`; and back.
+  void add(const std::string& prefix, const Checkpoint& other);
+  Checkpoint part(const std::string& prefix) const;
+  // The section `name` as another checkpoint has it.
+  void copy(const std::string& name, const Checkpoint& other);
   // The names of the sections that begin with `prefix`.
   std::vector<std::string> names(std::string_view prefix) const;
 

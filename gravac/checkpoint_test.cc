@@ -47,6 +47,14 @@ TEST(Checkpoint, NoticesEveryFlippedBitAndEveryMissingByte) {
   }
 }
 
+TEST(Checkpoint, HoldsAnotherBehindAPrefix) {
+  Checkpoint whole;
+  whole.add("inner/", example());
+  whole.add("text", "outer");
+  EXPECT_EQ(whole.part("inner/").to_bytes(), example().to_bytes());
+  EXPECT_EQ(whole.text("text"), "outer");
+}
+
 TEST(Checkpoint, SurvivesAnyBytes) {
   EXPECT_TRUE(rc::check([](const std::vector<std::uint8_t>& noise) {
     try {

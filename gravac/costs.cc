@@ -26,7 +26,7 @@ void CostModel::learn(const StepTimes& times) {
   (times.sparse ? compress_sparse_ : compress_dense_).add(times.compress);
   if (times.decoded_entries > 0) decode_per_entry_.add(times.decode / times.decoded_entries);
   if (ranks_ == 1) return;
-  constexpr double kAgreedBytes = 14 * 8;  // what Aggregator::agree sends
+  constexpr double kAgreedBytes = 15 * 8;  // what Aggregator::agree sends
   const auto others = static_cast<double>(ranks_ - 1);
   link_.learn({others, others * kAgreedBytes}, times.agree);
   link_.learn(times.volume, times.exchange);

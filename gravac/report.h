@@ -15,6 +15,7 @@ struct StepReport {
   std::uint64_t step = 0;
   bool finite = true;           // false: bad numbers somewhere; raw gradients went out dense
   std::uint64_t bad_steps = 0;  // so far
+  bool called = false;          // by some rank: Aggregator::call
   Send sent = Send::dense;
   Route route = Route::dense;
   double minimum = 1, candidate = 1;                             // factors tried; 1 in a dense step

@@ -1,0 +1,147 @@
+#include "adapters/torch_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+
+#include "gravac/config.h"
+#include "gravac/require.h"
+
+namespace gravac {
+namespace {
+
+Aggregator make_aggregator(const Layout& layout, std::string_view options, Comm& comm, Clock& clock) {
+  Setup setup = make_setup(options_from_string(options), layout, comm.size());
+  return Aggregator(layout, std::move(setup.policy), setup.options, comm, clock);
+}
+
+// Called by autograd once it has added to a parameter's gradient.
+struct Hook : torch::autograd::FunctionPostHook {
+  explicit Hook(std::function<void()> given) : call(std::move(given)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    call();
+    return outputs;
+  }
+  std::function<void()> call;
+};
+
+// Rank 0's bytes, everywhere. Adding zeros costs less than gathering what nobody wants.
+void broadcast(torch::Tensor tensor, Comm& comm) {
+  const torch::Tensor flat = tensor.contiguous().view(-1);
+  if (flat.scalar_type() == torch::kFloat) {
+    const std::span<float> values(flat.data_ptr<float>(), static_cast<std::size_t>(flat.numel()));
+    if (comm.rank() != 0) std::fill(values.begin(), values.end(), 0.0f);
+    comm.all_reduce(values);
+  } else {
+    const std::span<std::byte> mine(static_cast<std::byte*>(flat.data_ptr()), flat.nbytes());
+    std::vector<std::byte> all(mine.size() * comm.size());
+    comm.all_gather(mine, all);
+    std::copy_n(all.begin(), mine.size(), mine.begin());
+  }
+  if (!tensor.is_contiguous()) tensor.copy_(flat.view_as(tensor));
+}
+
+}  // namespace
+
+TorchModel::TorchModel(torch::nn::Module& module) {
+  std::set<const void*> seen;  // parameters may be shared
+  for (const auto& item : module.named_parameters()) {
+    const torch::Tensor& parameter = item.value();
+    if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
+    require(parameter.scalar_type() == torch::kFloat && parameter.device().is_cpu(), "torch model: parameter '",
+            item.key(), "' is ", parameter.toString(), ", floats in main memory expected");
+    layout_.add(item.key(), static_cast<std::size_t>(parameter.numel()));
+    parameters_.push_back(parameter);
+  }
+  const torch::NoGradGuard no_grad;
+  const auto entries = static_cast<std::int64_t>(layout_.entries());
+  weights_ = torch::empty({entries});
+  gradient_ = torch::zeros({entries});
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const torch::Tensor home = view(weights_, i);
+    home.copy_(parameters_[i]);
+    parameters_[i].set_data(home);
+    collect(i);
+  }
+}
+
+torch::Tensor TorchModel::view(const torch::Tensor& run, std::size_t segment) const {
+  const Segment& place = layout_.segments()[segment];
+  return run.narrow(0, static_cast<std::int64_t>(place.begin), static_cast<std::int64_t>(place.size))
+      .view(parameters_[segment].sizes());
+}
+
+void TorchModel::zero_gradient() {
+  gradient_.zero_();
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!parameters_[i].grad().defined()) parameters_[i].mutable_grad() = view(gradient_, i);
+  }
+}
+
+void TorchModel::collect() {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < parameters_.size(); ++i) collect(i);
+}
+
+void TorchModel::collect(std::size_t segment) {
+  torch::Tensor& found = parameters_[segment].mutable_grad();
+  float* const home = gradient().data() + layout_.segments()[segment].begin;
+  if (found.defined() && found.is_contiguous() && found.data_ptr() == home) return;
+  const torch::Tensor place = view(gradient_, segment);
+  if (found.defined()) {
+    place.copy_(found);
+  } else {
+    place.zero_();
+  }
+  found = place;
+}
+
+void TorchModel::on_ready(std::function<void(std::size_t)> ready) {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const auto accumulator = torch::autograd::impl::grad_accumulator(parameters_[i]);
+    keep_alive_.push_back(accumulator);
+    accumulator->add_post_hook(std::make_unique<Hook>([this, i, ready] {
+      const torch::NoGradGuard no_grad;
+      collect(i);
+      ready(i);
+    }));
+  }
+}
+
+void broadcast(torch::nn::Module& module, Comm& comm) {
+  const torch::NoGradGuard no_grad;
+  for (torch::Tensor& parameter : module.parameters()) broadcast(parameter, comm);
+  for (torch::Tensor& buffer : module.buffers()) broadcast(buffer, comm);
+}
+
+void average_buffers(torch::nn::Module& module, Comm& comm) {
+  const torch::NoGradGuard no_grad;
+  std::vector<torch::Tensor> buffers;
+  for (const torch::Tensor& buffer : module.buffers()) {
+    if (buffer.scalar_type() == torch::kFloat) buffers.push_back(buffer);
+  }
+  if (buffers.empty()) return;
+  std::vector<torch::Tensor> flat;
+  for (const torch::Tensor& buffer : buffers) flat.push_back(buffer.reshape(-1));
+  torch::Tensor all = torch::cat(flat);
+  comm.all_reduce({all.data_ptr<float>(), static_cast<std::size_t>(all.numel())});
+  all /= static_cast<double>(comm.size());
+  std::int64_t at = 0;
+  for (torch::Tensor& buffer : buffers) {
+    buffer.copy_(all.narrow(0, at, buffer.numel()).view_as(buffer));
+    at += buffer.numel();
+  }
+}
+
+TorchAggregator::TorchAggregator(torch::nn::Module& module, std::string_view options, Comm& comm)
+    : model_(module), aggregator_(make_aggregator(model_.layout(), options, comm, clock_)) {
+  broadcast(module, comm);
+}
+
+StepReport TorchAggregator::aggregate(double samples) {
+  model_.collect();
+  return aggregator_.aggregate(model_.gradient(), samples, model_.weights());
+}
+
+}  // namespace gravac

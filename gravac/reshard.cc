@@ -1,0 +1,47 @@
+#include "gravac/reshard.h"
+
+#include <string>
+
+#include "gravac/kernels.h"
+#include "gravac/require.h"
+
+namespace gravac {
+namespace {
+
+// What the old ranks that this one takes over have in a section; zeros if there are none.
+std::vector<float> taken_over(std::span<const Checkpoint> saved, std::size_t rank, std::size_t ranks,
+                              const std::string& section) {
+  std::vector<float> sum(saved[0].floats(section).size(), 0.0f);
+  for (std::size_t old = rank; old < saved.size(); old += ranks) {
+    add_into(sum, saved[old].floats(section, sum.size()));
+  }
+  return sum;
+}
+
+}  // namespace
+
+Checkpoint reshard(std::span<const Checkpoint> saved, std::size_t rank, std::size_t ranks) {
+  require(!saved.empty() && rank < ranks, "reshard: ", saved.size(), " states for rank ", rank, " of ", ranks);
+  for (std::size_t old = 0; old < saved.size(); ++old) {
+    const auto fact = [&](const char* name) { return saved[old].text(std::string("fact/") + name); };
+    require(fact("rank") == std::to_string(old) && fact("ranks") == std::to_string(saved.size()),
+            "reshard: state of rank ", fact("rank"), " of ", fact("ranks"), " found, rank ", old, " of ",
+            saved.size(), " expected");
+    require(fact("layout") == saved[0].text("fact/layout"), "reshard: states of different models");
+  }
+  Checkpoint state;
+  for (const std::string& name : saved[0].names("")) {
+    if (name == "fact/rank") {
+      state.add(name, std::to_string(rank));
+    } else if (name == "fact/ranks") {
+      state.add(name, std::to_string(ranks));
+    } else if (name == "residual" || name == "velocity") {
+      state.add(name, std::span<const float>(taken_over(saved, rank, ranks, name)));
+    } else {
+      state.copy(name, saved[0]);  // what all ranks have alike
+    }
+  }
+  return state;
+}
+
+}  // namespace gravac

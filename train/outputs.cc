@@ -1,0 +1,140 @@
+#include "train/outputs.h"
+
+#include <fcntl.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "gravac/require.h"
+#include "train/file.h"
+
+namespace gravac::train {
+namespace {
+
+ProgressLine progress_on_stderr() {
+  const Terminal terminal = terminal_of(stderr, std::getenv("NO_COLOR"));
+  return ProgressLine(stderr, terminal.terminal, terminal.colour, terminal.width);
+}
+
+// `report` with a few keys more.
+std::string with(const std::string& report, const nlohmann::ordered_json& more) {
+  const std::string added = more.dump();
+  return report.substr(0, report.size() - 1) + ", " + added.substr(1);
+}
+
+nlohmann::ordered_json number(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
+}
+
+void write_whole(const std::string& path, const std::string& text) {
+  File(path, O_WRONLY | O_CREAT | O_TRUNC).write(text);
+}
+
+// What the level that was sent kept of the energy.
+double gain_of(const StepReport& report) {
+  return report.sent == Send::dense ? 1 : report.gain_error_fed[report.sent == Send::minimum ? 0 : 1];
+}
+
+}  // namespace
+
+Outputs::Outputs(const TrainOptions& options, std::uint64_t step)
+    : options_(options), began_(clock_.now()), last_line_(began_), progress_(progress_on_stderr()) {
+  if (!options.out.empty()) open(step);
+}
+
+void Outputs::open(std::uint64_t step) {
+  std::filesystem::create_directories(options_.out);
+  write_whole(path("config.toml"), options_.config);
+  std::filesystem::remove(path("summary.json"));
+  for (const char* name : {"steps.jsonl", "evals.jsonl"}) LineFile::cut(path(name), step);
+  steps_.emplace(path("steps.jsonl"));
+  evals_.emplace(path("evals.jsonl"));
+  events_ = std::make_unique<EventFile>(path("events"));
+  if (step > 0) events_->resume(static_cast<std::int64_t>(step));
+}
+
+void Outputs::step(const Trainer& trainer, const Stepped& stepped) {
+  const StepReport& report = stepped.report;
+  const double now = clock_.now();
+  rate_ = rate_ == 0 ? 1 / std::max(now - last_line_, 1e-9) : rate_ + 0.1 * (1 / std::max(now - last_line_, 1e-9) - rate_);
+  last_line_ = now;
+  const Costs& costs = trainer.costs();
+  progress_.show({.step = trainer.steps(),
+                  .steps = options_.schedule_by_effective ? 0 : static_cast<std::uint64_t>(trainer.total()),
+                  .steps_per_second = rate_,
+                  .loss = stepped.loss,
+                  .factor = report.factor,
+                  .gain = gain_of(report),
+                  .bytes_factor = costs.bytes_sent > 0 ? costs.dense_bytes / costs.bytes_sent : 1,
+                  .metric = metric_},
+                 now);
+  if (!steps_) return;
+  const double epoch = static_cast<double>(trainer.steps()) / static_cast<double>(trainer.steps_per_epoch());
+  steps_->write(with(to_json(report), {{"loss", number(stepped.loss)},
+                                       {"learning_rate", stepped.learning_rate},
+                                       {"epoch", epoch},
+                                       {"train_seconds", costs.seconds}}));
+  const auto at = static_cast<std::int64_t>(report.step);
+  events_->scalar("train/loss", stepped.loss, at);
+  events_->scalar("train/learning_rate", stepped.learning_rate, at);
+  events_->scalar("gravac/factor", report.factor, at);
+  events_->scalar("gravac/gain_error_fed", gain_of(report), at);
+  events_->scalar("gravac/gain_gradient", report.gain_gradient[report.sent == Send::minimum ? 0 : 1], at);
+  events_->scalar("gravac/bytes_sent", static_cast<double>(report.bytes_sent), at);
+  events_->scalar("gravac/effective_steps", report.effective_steps, at);
+  events_->scalar("seconds/compute", report.compute_seconds, at);
+  events_->scalar("seconds/compress", report.compress_seconds, at);
+  events_->scalar("seconds/exchange", report.exchange_seconds, at);
+  warn_once();
+}
+
+void Outputs::evaluation(const Trainer& trainer, const Evaluation& evaluation) {
+  char text[64];
+  std::snprintf(text, sizeof(text), evaluation.text ? "ppl %.2f" : "top1 %.4f",
+                evaluation.value(evaluation.metric()));
+  metric_ = text;
+  last_line_ = clock_.now();
+  if (!evals_) return;
+  nlohmann::ordered_json line = {{"schema", 1},
+                                 {"step", trainer.steps()},
+                                 {"effective_steps", trainer.position()},
+                                 {"train_seconds", trainer.costs().seconds},
+                                 {"bytes_sent", trainer.costs().bytes_sent},
+                                 {"loss", number(evaluation.loss)}};
+  if (evaluation.text) {
+    line["ppl"] = number(evaluation.ppl);
+  } else {
+    line["top1"] = evaluation.top1;
+    line["top5"] = evaluation.top5;
+  }
+  evals_->write(line.dump());
+  const auto at = static_cast<std::int64_t>(trainer.steps());
+  events_->scalar("test/loss", evaluation.loss, at);
+  events_->scalar("test/" + evaluation.metric(), evaluation.value(evaluation.metric()), at);
+  events_->flush();
+  warn_once();
+}
+
+void Outputs::warn_once() {
+  for (const std::string& reason : {steps_->broken(), evals_->broken(), events_->broken()}) {
+    if (!reason.empty()) note("gravac: " + reason + "; training goes on without it");
+  }
+}
+
+void Outputs::summary(const Summary& summary) {
+  progress_.finish();
+  const std::string json = to_json(summary, options_);
+  if (!options_.out.empty()) {
+    try {
+      write_whole(path("summary.json"), json + "\n");
+    } catch (const Error& error) {
+      note(std::string("gravac: ") + error.what());
+    }
+  }
+  std::fputs(options_.json ? (json + "\n").c_str() : to_text(summary, options_).c_str(), stdout);
+  std::fflush(stdout);
+}
+
+}  // namespace gravac::train

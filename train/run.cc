@@ -1,0 +1,282 @@
+#include "train/run.h"
+
+#include <dlfcn.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+#include <torch/torch.h>
+
+#include "adapters/gloo_comm.h"
+#include "gravac/paced_comm.h"
+#include "gravac/require.h"
+#include "gravac/thread_comm.h"
+#include "train/folder.h"
+#include "train/outputs.h"
+#include "train/stop_watch.h"
+#include "train/trainer.h"
+#ifdef GRAVAC_MPI
+#include "adapters/mpi_comm.h"
+#endif
+
+namespace gravac::train {
+namespace {
+
+std::atomic<int> signal_caught{0};
+
+// The first signal asks for an end after the step; a second one ends at once.
+void on_signal(int signal) {
+  if (signal_caught.exchange(signal) != 0) std::_Exit(128 + signal);
+}
+
+void catch_signals() {
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+// torch's own threads and those of OpenBLAS, which torch does not tell.
+void use_threads(unsigned threads) {
+  torch::set_num_threads(static_cast<int>(threads));
+  using Set = void (*)(int);
+  if (const auto set = reinterpret_cast<Set>(dlsym(RTLD_DEFAULT, "openblas_set_num_threads"))) {
+    set(static_cast<int>(threads));
+  }
+}
+
+// Whether all ranks say yes.
+bool all_agree(Comm& comm, bool mine) {
+  const double answer = mine ? 1 : 0;
+  const std::vector<double> all = comm.all_gather(std::span<const double>(&answer, 1));
+  return std::all_of(all.begin(), all.end(), [](double one) { return one == 1; });
+}
+
+// One rank of a run, from its first step to its summary.
+class Rank {
+ public:
+  Rank(const TrainOptions& options, const Surroundings& around)
+      : options_(options), around_(around), watch_(dynamic_cast<StopWatch*>(&around.clock)), trainer_(options, around) {
+    if (!options.out.empty()) {
+      folder_.emplace(options.out + "/checkpoints", around.comm.rank(), around.comm.size());
+    }
+  }
+
+  // Returns the exit code.
+  int run() {
+    begin();
+    const std::size_t eval_every = options_.eval_every > 0 ? options_.eval_every : trainer_.steps_per_epoch();
+    bool stop = trainer_.done();
+    while (!stop) {
+      if (signal_caught) trainer_.aggregator().call();
+      const Stepped stepped = trainer_.step();
+      summary_.bad_steps = stepped.report.bad_steps;
+      summary_.effective_steps = stepped.report.effective_steps;
+      if (outputs_) outputs_->step(trainer_, stepped);
+      hold();
+      const bool called = stepped.report.called;
+      stop = called || trainer_.done();
+      if (!called && (stop || trainer_.steps() % eval_every == 0)) stop |= evaluate();
+      const bool due = options_.checkpoint_every > 0 && trainer_.steps() % options_.checkpoint_every == 0;
+      if (stop || due) save();
+      ended_early_ = called;
+      go_on();
+    }
+    end();
+    return ended_early_ ? 128 + (signal_caught ? signal_caught.load() : SIGTERM) : 0;
+  }
+
+ private:
+  void hold() {
+    if (watch_) watch_->hold();
+  }
+  void go_on() {
+    if (watch_) watch_->go_on();
+  }
+
+  void begin() {
+    if (options_.resume) {
+      resume();
+    } else {
+      const bool empty = !folder_ || folder_->list().empty();
+      require(all_agree(around_.plain, empty), "train: ", options_.out,
+              " holds the checkpoints of a run; --resume goes on with it, another --out begins a new one");
+    }
+    if (around_.comm.rank() != 0) return;
+    if (folder_) folder_->drop_from(trainer_.steps() + 1);
+    outputs_.emplace(options_, trainer_.steps());
+    if (trainer_.steps() > 0) outputs_->note("gravac: resumed after step " + std::to_string(trainer_.steps()));
+  }
+
+  // Loads the newest checkpoint that is whole on all ranks; none is fine.
+  void resume() {
+    std::vector<CheckpointFolder::Entry> entries = folder_->list();
+    all_agree(around_.plain, true);  // nobody changes the folder before all have looked
+    for (const CheckpointFolder::Entry& entry : entries) {
+      std::vector<Checkpoint> states(entry.ranks);
+      std::string trouble;
+      try {
+        for (std::size_t rank = 0; rank < entry.ranks; ++rank) {
+          const bool mine = rank == around_.comm.rank();
+          if (entry.ranks != around_.comm.size() || mine) states[rank] = folder_->load(entry, rank);
+        }
+      } catch (const Error& error) {
+        trouble = error.what();
+        std::fprintf(stderr, "gravac: %s; trying an older checkpoint\n", trouble.c_str());
+      }
+      if (!all_agree(around_.plain, trouble.empty())) continue;
+      trainer_.load(states);
+      return;
+    }
+    if (around_.comm.rank() == 0) std::fprintf(stderr, "gravac: no checkpoint in %s; beginning anew\n", options_.out.c_str());
+  }
+
+  // True if the value asked for is reached.
+  bool evaluate() {
+    summary_.last = trainer_.evaluate();
+    if (outputs_) outputs_->evaluation(trainer_, *summary_.last);
+    if (!options_.until || !summary_.last->reaches(*options_.until)) return false;
+    summary_.reached = {trainer_.steps(), trainer_.costs().seconds};
+    return true;
+  }
+
+  // A disk that fails costs the checkpoint, not the run; older ones stay.
+  void save() {
+    if (!folder_) return;
+    bool saved = true;
+    try {
+      folder_->save(trainer_.steps(), trainer_.save());
+    } catch (const Error& error) {
+      saved = false;
+      std::fprintf(stderr, "gravac: rank %zu: %s\n", around_.comm.rank(), error.what());
+    }
+    if (all_agree(around_.plain, saved) && around_.comm.rank() == 0) folder_->drop_before(trainer_.steps());
+  }
+
+  void end() {
+    rusage usage = {};
+    getrusage(RUSAGE_SELF, &usage);
+    summary_.steps = trainer_.steps();
+    summary_.ranks = around_.comm.size();
+    summary_.entries = trainer_.entries();
+    summary_.costs = trainer_.costs();
+    summary_.digest = trainer_.digest();
+    const Costs& costs = summary_.costs;
+    const double mine[] = {costs.bytes_sent,
+                           costs.entries_sent,
+                           costs.dense_bytes,
+                           costs.entries,
+                           1024.0 * static_cast<double>(usage.ru_maxrss),
+                           static_cast<double>(summary_.digest >> 32),
+                           static_cast<double>(summary_.digest & 0xffffffffu)};
+    constexpr std::size_t kNumbers = std::size(mine);
+    const std::vector<double> all = around_.plain.all_gather(std::span<const double>(mine));
+    summary_.costs.bytes_sent = summary_.costs.entries_sent = summary_.costs.dense_bytes = summary_.costs.entries = 0;
+    for (std::size_t rank = 0; rank < around_.comm.size(); ++rank) {
+      const double* theirs = &all[rank * kNumbers];
+      summary_.costs.bytes_sent += theirs[0];
+      summary_.costs.entries_sent += theirs[1];
+      summary_.costs.dense_bytes += theirs[2];
+      summary_.costs.entries += theirs[3];
+      summary_.peak_bytes = std::max(summary_.peak_bytes, theirs[4]);
+      require(theirs[5] == all[5] && theirs[6] == all[6], "train: the weights of rank ", rank,
+              " are not those of rank 0");
+    }
+    if (outputs_) outputs_->summary(summary_);
+  }
+
+  const TrainOptions& options_;
+  Surroundings around_;
+  StopWatch* watch_;
+  Trainer trainer_;
+  std::optional<CheckpointFolder> folder_;
+  std::optional<Outputs> outputs_;  // on rank 0
+  Summary summary_;
+  bool ended_early_ = false;
+};
+
+std::unique_ptr<Data> load_data(const TrainOptions& options) {
+  return make_data(options.data, {.dir = options.data_dir,
+                                  .window = static_cast<std::int64_t>(options.window_tokens),
+                                  .augment = options.augment,
+                                  .seed = options.seed});
+}
+
+std::unique_ptr<Comm> make_comm(const TrainOptions& options, const std::optional<Place>& place) {
+  const std::chrono::duration<double> timeout(options.timeout);
+  if (options.backend == "mpi") {
+#ifdef GRAVAC_MPI
+    return make_mpi_comm(timeout);
+#else
+    throw Error("train: this program was built without MPI");
+#endif
+  }
+  if (!place || place->size == 1) return nullptr;
+  const Meeting meeting = meeting_of(*place, options.out);
+  return make_gloo_comm({.store = meeting.file,
+                         .address = meeting.address,
+                         .port = meeting.port,
+                         .rank = place->rank,
+                         .size = place->size,
+                         .timeout = timeout,
+                         .interface = options.interface});
+}
+
+int run_worker(TrainOptions options, const std::optional<Place>& place) {
+  const unsigned threads = options.threads > 0 ? options.threads : share_of_cores(place.value_or(Place{}));
+  use_threads(threads);
+  options.engine["threads"] = std::to_string(threads);
+  const std::unique_ptr<Data> data = load_data(options);
+  ThreadGroup alone(1);
+  std::unique_ptr<Comm> plain = make_comm(options, place);
+  if (!plain) plain = alone.join(0);
+  StopWatch clock;
+  std::optional<PacedComm> paced;
+  if (options.link) paced.emplace(*plain, *options.link, clock);
+  const Surroundings around{*data, paced ? static_cast<Comm&>(*paced) : *plain, *plain, clock};
+  try {
+    return Rank(options, around).run();
+  } catch (const std::exception& error) {
+    // Gloo and MPI would wait for the dead if they were ended in order.
+    const std::string text = error.what();
+    std::fprintf(stderr, "gravac: rank %zu: %s\n", plain->rank(), text.substr(0, text.find('\n')).c_str());
+    std::fflush(nullptr);
+    if (plain->size() > 1) std::_Exit(1);
+    return 1;
+  }
+}
+
+// A cluster in one process and in virtual time: ranks are threads.
+int run_emulated(TrainOptions options) {
+  const TrainOptions::Emulate& cluster = *options.emulate;
+  const unsigned cores = options.threads > 0 ? options.threads : share_of_cores(Place{});
+  use_threads(1);
+  const std::unique_ptr<Data> data = load_data(options);
+  std::counting_semaphore<> turns(static_cast<std::ptrdiff_t>(cores));
+  std::atomic<int> code{0};
+  run_ranks(
+      cluster.workers,
+      [&](Comm& comm) {
+        VirtualClock clock;
+        PacedComm paced(comm, cluster.link, clock);
+        const int mine = Rank(options, {*data, paced, comm, clock, &turns}).run();
+        if (comm.rank() == 0) code = mine;
+      },
+      std::chrono::duration<double>(std::max(options.timeout, 3600.0)));  // they take turns: waiting is no sign of death
+  return code;
+}
+
+}  // namespace
+
+int run(const TrainOptions& options, const std::optional<Place>& place) {
+  catch_signals();
+  return options.emulate ? run_emulated(options) : run_worker(options, place);
+}
+
+}  // namespace gravac::train

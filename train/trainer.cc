@@ -1,0 +1,244 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <mutex>
+#include <torch/torch.h>
+
+#include "gravac/checksum.h"
+#include "gravac/config.h"
+#include "gravac/random.h"
+#include "gravac/require.h"
+#include "gravac/reshard.h"
+
+namespace gravac::train {
+namespace {
+
+// torch draws from one generator per process, which threads share.
+std::mutex torch_random;
+
+std::shared_ptr<Model> seeded_model(const TrainOptions& options, const Shape& shape) {
+  const std::lock_guard lock(torch_random);
+  torch::manual_seed(options.seed);
+  return make_model(options.model, shape);
+}
+
+SgdOptions sgd_options(const TrainOptions& options) {
+  if (options.momentum_memory()) return {.momentum = 0};  // the memory does all of it
+  return {options.momentum, options.nesterov, options.weight_decay, options.clip};
+}
+
+// Sums of everybody's numbers, in the order of ranks.
+std::vector<double> sum_over_ranks(Comm& comm, std::span<const double> mine) {
+  const std::vector<double> all = comm.all_gather(mine);
+  std::vector<double> sums(mine.size());
+  for (std::size_t i = 0; i < all.size(); ++i) sums[i % mine.size()] += all[i];
+  return sums;
+}
+
+void copy_into(std::span<float> target, const std::vector<float>& source) {
+  std::copy(source.begin(), source.end(), target.begin());
+}
+
+}  // namespace
+
+double Evaluation::value(const std::string& metric) const {
+  return metric == "ppl" ? ppl : metric == "top5" ? top5 : metric == "loss" ? loss : top1;
+}
+
+bool Evaluation::reaches(const TrainOptions::Until& until) const {
+  const bool less_is_better = until.metric == "ppl" || until.metric == "loss";
+  return less_is_better ? value(until.metric) <= until.value : value(until.metric) >= until.value;
+}
+
+Trainer::Trainer(const TrainOptions& options, const Surroundings& around)
+    : options_(options),
+      around_(around),
+      module_(seeded_model(options, around.data.shape())),
+      model_(*module_),
+      sampler_(around.data.train_size(), around.data.labels(), around.comm.rank(), around.comm.size(),
+               options.seed, options.skew),
+      schedule_{.kind = schedule_from_string(options.schedule),
+                .warmup = static_cast<double>(options.warmup),
+                .decay_at = options.decay_at,
+                .decay_by = options.decay_by},
+      sgd_(model_.layout().entries(), sgd_options(options)) {
+  handshake(around_.plain, options.facts);
+  Setup setup = make_setup(options.engine, model_.layout(), around_.comm.size());
+  if (options.emulate) setup.options.compress_seconds_per_entry = options.emulate->compress_seconds_per_entry;
+  aggregator_ = std::make_unique<Aggregator>(model_.layout(), std::move(setup.policy), setup.options,
+                                             around_.comm, around_.clock);
+  broadcast(*module_, around_.plain);
+  steps_per_epoch_ = sampler_.steps_per_epoch(options.batch);
+  total_ = options.steps ? static_cast<double>(*options.steps)
+                         : std::ceil(options.epochs.value_or(1) * static_cast<double>(steps_per_epoch_));
+}
+
+Trainer::~Trainer() = default;
+
+double Trainer::position() const {
+  return options_.schedule_by_effective ? effective_ : static_cast<double>(steps_);
+}
+
+bool Trainer::done() const {
+  return position() >= total_;
+}
+
+// Forward and backward on this rank's batch; returns the loss.
+double Trainer::compute(const Batch& batch) {
+  if (around_.turns) around_.turns->acquire();
+  module_->train();
+  model_.zero_gradient();
+  torch::Tensor loss;
+  {
+    // Dropout draws depend on the step and the rank alone, so that nothing of torch's need be saved.
+    std::unique_lock lock(torch_random, std::defer_lock);
+    if (around_.turns) lock.lock();
+    torch::manual_seed(Random({options_.seed, steps_, around_.comm.rank() + 1}).at(0));
+    loss = torch::nn::functional::cross_entropy(module_->forward(batch.input), batch.target);
+  }
+  loss.backward();
+  model_.collect();
+  if (around_.turns) around_.turns->release();
+  return loss.item<double>();
+}
+
+Stepped Trainer::step() {
+  const double began = around_.clock.now();
+  const double at = position();
+  const std::size_t drops = schedule_.drops(at, total_);
+  if (drops > drops_) aggregator_->policy().learning_rate_dropped();
+  drops_ = drops;
+
+  sampler_.batch(steps_, options_.batch, samples_);
+  Stepped stepped{.learning_rate = options_.lr * schedule_.at(at, total_)};
+  stepped.loss = compute(around_.data.train(samples_, steps_));
+  if (options_.emulate) around_.clock.spend(options_.emulate->compute_seconds);
+  stepped.report = aggregator_->aggregate(model_.gradient(), static_cast<double>(options_.batch), model_.weights());
+  sgd_.step(model_.weights(), model_.gradient(), stepped.learning_rate);
+  ++steps_;
+  effective_ = stepped.report.effective_steps;
+
+  const StepReport& report = stepped.report;
+  costs_.seconds += around_.clock.now() - began;
+  costs_.bytes_sent += static_cast<double>(report.bytes_sent);
+  costs_.entries_sent += static_cast<double>(report.entries_sent);
+  costs_.dense_bytes += static_cast<double>(report.dense_bytes);
+  costs_.entries += static_cast<double>(report.entries);
+  costs_.compute_seconds += report.compute_seconds;
+  costs_.compress_seconds += report.compress_seconds;
+  costs_.agree_seconds += report.agree_seconds;
+  costs_.exchange_seconds += report.exchange_seconds;
+  costs_.decode_seconds += report.decode_seconds;
+  ++costs_.steps_per_factor[report.factor];
+  return stepped;
+}
+
+Evaluation Trainer::evaluate() {
+  const torch::NoGradGuard no_grad;
+  average_buffers(*module_, around_.plain);
+  if (around_.turns) around_.turns->acquire();
+  module_->eval();
+  const std::size_t size = around_.data.test_size(), ranks = around_.comm.size(), rank = around_.comm.rank();
+  const std::size_t begin = size * rank / ranks, end = size * (rank + 1) / ranks;
+  const std::size_t batch = std::max<std::size_t>(options_.batch, 1);
+  double loss = 0, top1 = 0, top5 = 0, count = 0;
+  for (std::size_t at = begin; at < end; at += batch) {
+    const Batch test = around_.data.test(at, std::min(at + batch, end));
+    const torch::Tensor logits = module_->forward(test.input);
+    const auto reduction = torch::nn::functional::CrossEntropyFuncOptions().reduction(torch::kSum);
+    loss += torch::nn::functional::cross_entropy(logits, test.target, reduction).item<double>();
+    const torch::Tensor best = std::get<1>(logits.topk(std::min<std::int64_t>(5, logits.size(1)), 1));
+    const torch::Tensor right = best.eq(test.target.view({-1, 1}));
+    top1 += right.select(1, 0).sum().item<double>();
+    top5 += right.sum().item<double>();
+    count += static_cast<double>(test.target.numel());
+  }
+  if (around_.turns) around_.turns->release();
+  const double mine[] = {loss, top1, top5, count};
+  const std::vector<double> all = sum_over_ranks(around_.plain, mine);
+  const double n = std::max(all[3], 1.0);
+  return {.loss = all[0] / n,
+          .top1 = all[1] / n,
+          .top5 = all[2] / n,
+          .ppl = std::exp(all[0] / n),
+          .text = around_.data.shape().kind == Shape::Kind::tokens};
+}
+
+std::uint64_t Trainer::digest() {
+  return checksum(std::as_bytes(model_.weights()));
+}
+
+Checkpoint Trainer::save() {
+  Checkpoint state;
+  state.add("model", options_.model);
+  state.add("data", options_.data);
+  state.add("batch", std::to_string(options_.batch));
+  state.add("progress", std::vector<double>{static_cast<double>(steps_), effective_, static_cast<double>(drops_)});
+  state.add("costs", std::vector<double>{costs_.seconds, costs_.bytes_sent, costs_.entries_sent, costs_.dense_bytes,
+                                         costs_.entries, costs_.compute_seconds, costs_.compress_seconds,
+                                         costs_.agree_seconds, costs_.exchange_seconds, costs_.decode_seconds});
+  std::vector<double> factors;
+  for (const auto& [factor, steps] : costs_.steps_per_factor) factors.insert(factors.end(), {factor, steps});
+  state.add("steps_per_factor", std::span<const double>(factors));
+  for (const Segment& segment : model_.layout().segments()) {
+    const auto run = [&](std::span<float> all) {
+      return std::span<const float>(all.subspan(segment.begin, segment.size));
+    };
+    state.add("weights/" + segment.name, run(model_.weights()));
+    if (!sgd_.velocity().empty()) state.add("velocity/" + segment.name, run(sgd_.velocity()));
+  }
+  for (const auto& item : module_->named_buffers()) {
+    const torch::Tensor buffer = item.value().to(torch::kDouble).contiguous();
+    state.add("buffer/" + item.key(),
+              std::span<const double>(buffer.data_ptr<double>(), static_cast<std::size_t>(buffer.numel())));
+  }
+  state.add("gravac/", aggregator_->save());
+  return state;
+}
+
+void Trainer::load(const std::vector<Checkpoint>& states) {
+  const std::size_t rank = around_.comm.rank(), ranks = around_.comm.size();
+  const Checkpoint& state = states.at(rank % states.size());
+  const std::pair<std::string, std::string> facts[] = {
+      {"model", options_.model}, {"data", options_.data}, {"batch", std::to_string(options_.batch)}};
+  for (const auto& [key, value] : facts) {
+    require(state.text(key) == value, "checkpoint: ", key, " is ", state.text(key), " there and ", value, " here");
+  }
+  // Read everything before anything is changed.
+  const std::vector<double> progress = state.numbers("progress", 3), costs = state.numbers("costs", 10),
+                            factors = state.numbers("steps_per_factor");
+  require(factors.size() % 2 == 0, "checkpoint: 'steps_per_factor' has an odd number of entries");
+  std::vector<std::vector<float>> weights, velocity;
+  for (const Segment& segment : model_.layout().segments()) {
+    weights.push_back(state.floats("weights/" + segment.name, segment.size));
+    if (!sgd_.velocity().empty()) velocity.push_back(state.floats("velocity/" + segment.name, segment.size));
+  }
+  const auto buffers = module_->named_buffers();
+  std::vector<std::vector<double>> buffer_values;
+  for (const auto& item : buffers) {
+    buffer_values.push_back(state.numbers("buffer/" + item.key(), static_cast<std::size_t>(item.value().numel())));
+  }
+  std::vector<Checkpoint> parts;
+  for (const Checkpoint& one : states) parts.push_back(one.part("gravac/"));
+  aggregator_->load(states.size() == ranks ? parts[rank] : reshard(parts, rank, ranks));
+
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const Segment& segment = model_.layout().segments()[i];
+    copy_into(model_.weights().subspan(segment.begin, segment.size), weights[i]);
+    if (!velocity.empty()) copy_into(sgd_.velocity().subspan(segment.begin, segment.size), velocity[i]);
+  }
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < buffer_values.size(); ++i) {
+    torch::Tensor buffer = buffers[i].value();
+    buffer.copy_(torch::tensor(buffer_values[i], torch::kDouble).view_as(buffer));
+  }
+  steps_ = static_cast<std::uint64_t>(progress[0]);
+  effective_ = progress[1];
+  drops_ = static_cast<std::size_t>(progress[2]);
+  costs_ = {costs[0], costs[1], costs[2], costs[3], costs[4], costs[5], costs[6], costs[7], costs[8], costs[9], {}};
+  for (std::size_t i = 0; i < factors.size(); i += 2) costs_.steps_per_factor[factors[i]] = factors[i + 1];
+}
+
+}  // namespace gravac::train

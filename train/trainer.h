@@ -1,0 +1,108 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <semaphore>
+#include <string>
+#include <vector>
+
+#include "adapters/torch_model.h"
+#include "gravac/aggregator.h"
+#include "gravac/checkpoint.h"
+#include "gravac/clock.h"
+#include "gravac/comm.h"
+#include "train/data.h"
+#include "train/models.h"
+#include "train/options.h"
+#include "train/sampler.h"
+#include "train/schedule.h"
+#include "train/sgd.h"
+
+namespace gravac::train {
+
+// What a rank trains with. What must be the same on all ranks is compared at the start.
+struct Surroundings {
+  const Data& data;
+  Comm& comm;   // for gradients; may be paced
+  Comm& plain;  // for everything else: its time does not count
+  Clock& clock;
+  // Ranks that are threads of one process take turns to compute.
+  std::counting_semaphore<>* turns = nullptr;
+};
+
+// One step, as the trainer sees it.
+struct Stepped {
+  StepReport report;
+  double loss = 0;  // of this rank
+  double learning_rate = 0;
+};
+
+// How good the model is on the test data, all ranks together.
+struct Evaluation {
+  double loss = 0, top1 = 0, top5 = 0, ppl = 0;
+  bool text = false;
+
+  std::string metric() const { return text ? "ppl" : "top1"; }
+  double value(const std::string& metric) const;
+  bool reaches(const TrainOptions::Until& until) const;
+};
+
+// What a run has cost so far, on this rank.
+struct Costs {
+  double seconds = 0;  // of training: evaluations and checkpoints do not count
+  double bytes_sent = 0, entries_sent = 0, dense_bytes = 0, entries = 0;
+  double compute_seconds = 0, compress_seconds = 0, agree_seconds = 0, exchange_seconds = 0, decode_seconds = 0;
+  std::map<double, double> steps_per_factor;  // 1 is dense
+};
+
+// Trains a model on one of several ranks. The loop itself is the caller's.
+class Trainer {
+ public:
+  Trainer(const TrainOptions& options, const Surroundings& around);
+  ~Trainer();
+
+  bool done() const;  // the steps that were asked for are over
+  Stepped step();
+  Evaluation evaluate();
+
+  // Everything: weights, optimizer, buffers, memories, policy, position in the data, costs.
+  Checkpoint save();
+  // States of all ranks that saved, by rank: their number may be another than that of
+  // the ranks now. Throws Error if they do not fit.
+  void load(const std::vector<Checkpoint>& states);
+
+  std::uint64_t steps() const { return steps_; }
+  // How far the run has come, and how far it goes: in steps or effective steps.
+  double position() const;
+  double total() const { return total_; }
+  std::size_t steps_per_epoch() const { return steps_per_epoch_; }
+  const Costs& costs() const { return costs_; }
+  std::size_t entries() const { return model_.layout().entries(); }
+  Aggregator& aggregator() { return *aggregator_; }
+  // A hash of all weights.
+  std::uint64_t digest();
+
+ private:
+  double compute(const Batch& batch);
+
+  TrainOptions options_;
+  Surroundings around_;
+  std::shared_ptr<Model> module_;
+  TorchModel model_;
+  Sampler sampler_;
+  Schedule schedule_;
+  Sgd sgd_;
+  std::unique_ptr<Aggregator> aggregator_;
+  std::size_t steps_per_epoch_ = 0;
+  double total_ = 0;
+  std::uint64_t steps_ = 0;
+  double effective_ = 0;
+  std::size_t drops_ = 0;
+  Costs costs_;
+  std::vector<std::size_t> samples_;
+};
+
+}  // namespace gravac::train
