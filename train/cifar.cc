@@ -1,0 +1,54 @@
+#include "gravac/require.h"
+#include "train/data_sets.h"
+#include "train/files.h"
+
+namespace gravac::train {
+
+namespace {
+
+constexpr std::size_t kPixels = 3 * 32 * 32;
+
+// How one of the two sets is laid out. The last label byte of a record is the label.
+struct Format {
+  std::string folder;  // the one the archive unpacks to
+  std::size_t label_bytes;
+  int classes;
+};
+
+// Adds the records of one file: label bytes, then the planes red, green and blue.
+void add_records(const std::string& dir, const std::string& name, const Format& format, Images& images) {
+  const std::string path = find_file(dir, {name, format.folder + "/" + name});
+  const std::vector<std::uint8_t> bytes = read_file(path);
+  const std::size_t record = format.label_bytes + kPixels;
+  require(!bytes.empty() && bytes.size() % record == 0, "data: ", path, ": ", bytes.size(),
+          " bytes found, a multiple of ", record, " expected");
+  for (std::size_t begin = 0; begin < bytes.size(); begin += record) {
+    const std::size_t pixels = begin + format.label_bytes;
+    const int label = bytes[pixels - 1];
+    require(label < format.classes, "data: ", path, ": label ", label, " at byte ", pixels - 1, ", 0 to ",
+            format.classes - 1, " expected");
+    images.labels.push_back(label);
+    const auto* first = bytes.data() + pixels;
+    images.pixels.insert(images.pixels.end(), first, first + kPixels);
+  }
+}
+
+}  // namespace
+
+ImageSet read_cifar(const std::string& dir, int classes) {
+  ImageSet set{.shape = {.classes = classes}, .augment = true};
+  set.train.pixels.reserve(50'000 * kPixels);
+  if (classes == 100) {
+    const Format format{"cifar-100-binary", 2, 100};
+    add_records(dir, "train.bin", format, set.train);
+    add_records(dir, "test.bin", format, set.test);
+    return set;
+  }
+  const Format format{"cifar-10-batches-bin", 1, 10};
+  for (const char* part : {"1", "2", "3", "4", "5"})
+    add_records(dir, std::string("data_batch_") + part + ".bin", format, set.train);
+  add_records(dir, "test_batch.bin", format, set.test);
+  return set;
+}
+
+}  // namespace gravac::train

@@ -1,0 +1,177 @@
+#include "train/data.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "gravac/random.h"
+#include "gravac/require.h"
+#include "train/data_sets.h"
+
+namespace gravac::train {
+
+namespace {
+
+void require_sample(std::size_t sample, std::size_t size) {
+  require(sample < size, "data: sample ", sample, " asked for, fewer than ", size, " expected");
+}
+
+void require_range(std::size_t begin, std::size_t end, std::size_t size) {
+  require(begin <= end && end <= size, "data: test samples ", begin, " to ", end, " asked for of ", size);
+}
+
+// Normalised value of a byte: factor * byte + offset.
+struct Scale {
+  float factor, offset;
+};
+
+// Makes the mean of a channel 0 and its deviation 1, over all of `images`. Sums are of
+// integers, so that all ranks get the same.
+std::vector<Scale> normalising(const Images& images, const Shape& shape) {
+  const auto channels = static_cast<std::size_t>(shape.channels);
+  const auto plane = static_cast<std::size_t>(shape.height * shape.width);
+  std::vector<std::uint64_t> sums(channels), squares(channels);
+  for (std::size_t begin = 0; begin < images.pixels.size(); begin += plane) {
+    std::uint32_t sum = 0, square = 0;  // of up to 65,000 bytes
+    for (const std::uint32_t value : std::span(images.pixels).subspan(begin, plane)) {
+      sum += value;
+      square += value * value;
+    }
+    const std::size_t channel = begin / plane % channels;
+    sums[channel] += sum;
+    squares[channel] += square;
+  }
+  std::vector<Scale> scales;
+  const auto values = static_cast<double>(images.labels.size() * plane);
+  for (std::size_t c = 0; c < channels; ++c) {
+    const double mean = static_cast<double>(sums[c]) / values;
+    const double variance = static_cast<double>(squares[c]) / values - mean * mean;
+    const double factor = variance > 1e-6 ? 1 / std::sqrt(variance) : 1;
+    scales.push_back({static_cast<float>(factor), static_cast<float>(-mean * factor)});
+  }
+  return scales;
+}
+
+// How an image is augmented: moved up and to the left, then mirrored.
+struct Change {
+  std::int64_t up = 0, left = 0;
+  bool mirrored = false;
+};
+
+constexpr std::int64_t kPadding = 4;
+
+Change random_change(const Draw& draw) {
+  const std::uint64_t bits = Random(draw).at(0);
+  const auto shift = [](std::uint64_t random) {
+    return std::int64_t{scaled(static_cast<std::uint32_t>(random), 2 * kPadding + 1)} - kPadding;
+  };
+  return {shift(bits >> 32), shift(Random(draw).at(1) >> 32), (bits & 1) != 0};
+}
+
+// Writes one plane, changed and normalised, black where nothing was. About 0.3 us for 32 x 32.
+void write_plane(const std::uint8_t* from, std::int64_t height, std::int64_t width, Scale scale,
+                 Change change, float* to) {
+  const std::int64_t first = std::max<std::int64_t>(0, -change.left),
+                     last = std::min(width, width - change.left);
+  for (std::int64_t y = 0; y < height; ++y, to += width) {
+    const std::int64_t row = y + change.up;
+    if (row < 0 || row >= height) {
+      std::fill(to, to + width, scale.offset);
+      continue;
+    }
+    const std::uint8_t* pixels = from + row * width + change.left;
+    std::fill(to, to + first, scale.offset);
+    for (std::int64_t x = first; x < last; ++x)
+      to[x] = scale.factor * static_cast<float>(pixels[x]) + scale.offset;
+    std::fill(to + last, to + width, scale.offset);
+    if (change.mirrored) std::reverse(to, to + width);
+  }
+}
+
+class ImageData : public Data {
+ public:
+  ImageData(ImageSet set, const DataOptions& options)
+      : set_(std::move(set)),
+        scales_(normalising(set_.train, set_.shape)),
+        augment_(set_.augment && options.augment),
+        seed_(options.seed) {}
+
+  const Shape& shape() const override { return set_.shape; }
+  std::size_t train_size() const override { return set_.train.labels.size(); }
+  std::size_t test_size() const override { return set_.test.labels.size(); }
+  std::span<const std::int64_t> labels() const override { return set_.train.labels; }
+
+  Batch train(std::span<const std::size_t> samples, std::uint64_t draw) const override {
+    Batch batch = empty_batch(samples.size());
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      require_sample(samples[i], train_size());
+      const Change change = augment_ ? random_change({seed_, draw, samples[i]}) : Change{};
+      write(set_.train, samples[i], change, batch, i);
+    }
+    return batch;
+  }
+
+  Batch test(std::size_t begin, std::size_t end) const override {
+    require_range(begin, end, test_size());
+    Batch batch = empty_batch(end - begin);
+    for (std::size_t i = begin; i < end; ++i) write(set_.test, i, {}, batch, i - begin);
+    return batch;
+  }
+
+ private:
+  Batch empty_batch(std::size_t size) const {
+    const auto b = static_cast<std::int64_t>(size);
+    return {torch::empty({b, set_.shape.channels, set_.shape.height, set_.shape.width}, torch::kFloat),
+            torch::empty({b}, torch::kLong)};
+  }
+
+  // Makes image `from` the batch's `to`-th.
+  void write(const Images& images, std::size_t from, Change change, Batch& batch, std::size_t to) const {
+    const auto plane = static_cast<std::size_t>(set_.shape.height * set_.shape.width);
+    const std::size_t image = plane * scales_.size();
+    const std::uint8_t* pixels = images.pixels.data() + from * image;
+    float* values = batch.input.data_ptr<float>() + to * image;
+    for (std::size_t c = 0; c < scales_.size(); ++c)
+      write_plane(pixels + c * plane, set_.shape.height, set_.shape.width, scales_[c], change,
+                  values + c * plane);
+    batch.target.data_ptr<std::int64_t>()[to] = images.labels[from];
+  }
+
+  ImageSet set_;
+  std::vector<Scale> scales_;  // of each channel
+  bool augment_;
+  std::uint64_t seed_;
+};
+
+constexpr auto kImages = Shape::Kind::images;
+
+constexpr std::array kDataSets = {
+    DataInfo{"cifar10", "60,000 photographs in 10 classes, 3 x 32 x 32", kImages, true},
+    DataInfo{"cifar100", "60,000 photographs in 100 classes, 3 x 32 x 32", kImages, true},
+    DataInfo{"images", "made here: 10,000 drawings of 10 shapes, 3 x 32 x 32", kImages, false},
+};
+
+}  // namespace
+
+std::span<const DataInfo> data_sets() {
+  return kDataSets;
+}
+
+std::unique_ptr<Data> make_data(std::string_view name, const DataOptions& options) {
+  const auto info = std::ranges::find(kDataSets, name, &DataInfo::name);
+  if (info == kDataSets.end()) {
+    std::string known;
+    for (const DataInfo& each : kDataSets) known += (known.empty() ? "" : ", ") + std::string(each.name);
+    throw Error("data: no such data set '" + std::string(name) + "'; known: " + known);
+  }
+  require(!info->needs_dir || !options.dir.empty(), "data: '", name,
+          "' is read from files, no folder was given");
+  const auto images = [&](ImageSet set) { return std::make_unique<ImageData>(std::move(set), options); };
+  if (name == "cifar10") return images(read_cifar(options.dir, 10));
+  if (name == "cifar100") return images(read_cifar(options.dir, 100));
+  return images(draw_images(options.seed));
+}
+
+}  // namespace gravac::train
