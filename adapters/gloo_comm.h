@@ -11,8 +11,8 @@
 namespace gravac {
 
 struct GlooOptions {
-  std::string store;    // a file that all ranks can reach and that no earlier run has used; or else
-  std::string address;  // of a machine on which rank 0 runs, and
+  std::string store;       // a file that all ranks can reach and that no earlier run has used; or else
+  std::string address;     // of a machine on which rank 0 runs, and
   std::uint16_t port = 0;  // a free port there, on which rank 0 listens
   std::size_t rank = 0, size = 1;
   std::chrono::duration<double> timeout{60};  // of every operation, and of the others' arrival

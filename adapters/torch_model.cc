@@ -49,8 +49,9 @@ TorchModel::TorchModel(torch::nn::Module& module) {
   for (const auto& item : module.named_parameters()) {
     const torch::Tensor& parameter = item.value();
     if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
-    require(parameter.scalar_type() == torch::kFloat && parameter.device().is_cpu(), "torch model: parameter '",
-            item.key(), "' is ", parameter.toString(), ", floats in main memory expected");
+    require(parameter.scalar_type() == torch::kFloat && parameter.device().is_cpu(),
+            "torch model: parameter '", item.key(), "' is ", parameter.toString(),
+            ", floats in main memory expected");
     layout_.add(item.key(), static_cast<std::size_t>(parameter.numel()));
     parameters_.push_back(parameter);
   }

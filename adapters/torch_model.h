@@ -1,10 +1,11 @@
 #pragma once
 
+#include <torch/torch.h>
+
 #include <cstddef>
 #include <functional>
 #include <span>
 #include <string_view>
-#include <torch/torch.h>
 #include <vector>
 
 #include "gravac/aggregator.h"

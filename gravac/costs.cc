@@ -14,8 +14,13 @@ void CostModel::Average::add(double sample) {
 }
 
 CostModel::CostModel(std::size_t ranks, std::size_t entries, Values values, std::optional<Route> route,
-                     bool shared_positions)
-    : ranks_(ranks), entries_(entries), values_(values), route_(route), shared_(shared_positions) {
+                     bool shared_positions, std::size_t lanes)
+    : ranks_(ranks),
+      entries_(entries),
+      values_(values),
+      route_(route),
+      shared_(shared_positions),
+      lanes_(lanes) {
   require(
       !route || (*route == Route::shared) == shared_positions || *route != Route::shared,
       "exchange: shared positions need a compressor that draws the same ones everywhere, such as randomk");
@@ -23,10 +28,11 @@ CostModel::CostModel(std::size_t ranks, std::size_t entries, Values values, std:
 
 void CostModel::learn(const StepTimes& times) {
   compute_.add(times.compute);
+  hideable_.add(times.hideable);
   (times.sparse ? compress_sparse_ : compress_dense_).add(times.compress);
   if (times.decoded_entries > 0) decode_per_entry_.add(times.decode / times.decoded_entries);
   if (ranks_ == 1) return;
-  constexpr double kAgreedBytes = 15 * 8;  // what Aggregator::agree sends
+  constexpr double kAgreedBytes = 16 * 8;  // what Agreement::agree sends
   const auto others = static_cast<double>(ranks_ - 1);
   link_.learn({others, others * kAgreedBytes}, times.agree);
   link_.learn(times.volume, times.exchange);
@@ -34,11 +40,14 @@ void CostModel::learn(const StepTimes& times) {
 
 double CostModel::payload(double kept) const {
   if (shared_) return 4 * kept;
-  return kept * bytes_per_entry(static_cast<double>(entries_) / std::max(kept, 1.0), values_) + 48;
+  return kept * bytes_per_entry(static_cast<double>(entries_) / std::max(kept, 1.0), values_) +
+         48 * static_cast<double>(lanes_);
 }
 
 Volume CostModel::volume(Route route, double kept) const {
-  return volume_of(route, ranks_, static_cast<double>(entries_), payload(kept));
+  Volume volume = volume_of(route, ranks_, static_cast<double>(entries_), payload(kept));
+  volume.rounds *= static_cast<double>(lanes_);
+  return volume;
 }
 
 double CostModel::route_seconds(Route route, double kept) const {
@@ -58,8 +67,20 @@ Route CostModel::route_for(double kept) const {
   return best;
 }
 
+// What is left to wait for of work that can begin while gradients are still being
+// computed: what is too much to hide, and at least the last lane.
+double CostModel::exposed(double busy, double hideable) const {
+  return std::max(busy / static_cast<double>(lanes_), busy - hideable);
+}
+
+double CostModel::seconds(const StepTimes& times) const {
+  const double busy = (times.sparse ? times.compress : 0) + times.exchange + times.decode;
+  return times.compute + times.agree + exposed(busy, times.hideable);
+}
+
 double CostModel::dense_seconds() const {
-  return compute_.value + compress_dense_.value + link_.seconds(volume(Route::dense, 0));
+  const double busy = compress_dense_.value + link_.seconds(volume(Route::dense, 0));
+  return compute_.value + exposed(busy, hideable_.value);
 }
 
 double CostModel::sparse_seconds(double factor) const {
@@ -67,12 +88,12 @@ double CostModel::sparse_seconds(double factor) const {
   // Before the first sparse step all that is known is how long it takes to look at a
   // gradient; choosing takes some three times that.
   const double compress = compress_sparse_.known > 0 ? compress_sparse_.value : 3 * compress_dense_.value;
-  return compute_.value + compress + route_seconds(route_for(kept), kept);
+  return compute_.value + exposed(compress + route_seconds(route_for(kept), kept), hideable_.value);
 }
 
 std::vector<double> CostModel::save() const {
   std::vector<double> state = link_.save();
-  for (const Average& a : {compute_, compress_dense_, compress_sparse_, decode_per_entry_}) {
+  for (const Average& a : {compute_, compress_dense_, compress_sparse_, decode_per_entry_, hideable_}) {
     state.push_back(a.value);
     state.push_back(a.known);
   }
@@ -80,12 +101,12 @@ std::vector<double> CostModel::save() const {
 }
 
 void CostModel::load(std::span<const double> state) {
-  require(state.size() == 15, "cost model: ", state.size(), " numbers found, 15 expected");
+  require(state.size() == 17, "cost model: ", state.size(), " numbers found, 17 expected");
   require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
           "cost model: numbers >= 0 expected");
   link_.load(state.first(7));
   std::size_t i = 7;
-  for (Average* a : {&compute_, &compress_dense_, &compress_sparse_, &decode_per_entry_}) {
+  for (Average* a : {&compute_, &compress_dense_, &compress_sparse_, &decode_per_entry_, &hideable_}) {
     a->value = state[i++];
     a->known = state[i++];
   }

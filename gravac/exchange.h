@@ -30,7 +30,7 @@ std::optional<Route> route_from_string(std::string_view name);
 struct Traffic {
   std::size_t bytes_sent = 0, bytes_received = 0;  // payload of ours that crosses the network
   std::size_t entries_sent = 0, entries_decoded = 0;
-  double decode_seconds = 0;
+  double take_seconds = 0, decode_seconds = 0;
 };
 
 // What an exchange costs: rounds of latency and bytes through a rank's link. A

@@ -31,6 +31,7 @@ struct StepReport {
   double effective_samples_per_second = 0;  // times the gain: the paper's compression throughput
   double effective_steps = 0;               // steps of dense training so far
 
+  void add(const Traffic& traffic);
   double factor_entries() const;  // how many times fewer entries than dense
   double factor_bytes() const;    // how many times fewer bytes
 };

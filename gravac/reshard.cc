@@ -21,7 +21,8 @@ std::vector<float> taken_over(std::span<const Checkpoint> saved, std::size_t ran
 }  // namespace
 
 Checkpoint reshard(std::span<const Checkpoint> saved, std::size_t rank, std::size_t ranks) {
-  require(!saved.empty() && rank < ranks, "reshard: ", saved.size(), " states for rank ", rank, " of ", ranks);
+  require(!saved.empty() && rank < ranks, "reshard: ", saved.size(), " states for rank ", rank, " of ",
+          ranks);
   for (std::size_t old = 0; old < saved.size(); ++old) {
     const auto fact = [&](const char* name) { return saved[old].text(std::string("fact/") + name); };
     require(fact("rank") == std::to_string(old) && fact("ranks") == std::to_string(saved.size()),

@@ -47,10 +47,11 @@ struct Step::State {
   bool open = false;
   bool was_zero = true;  // residual_zero before it
   std::span<const float> gradient;
-  bool dense_only = false;            // nothing was chosen
-  std::vector<Survey::Keep> keep{2};  // of the level expected to be taken, then of the other
-  std::size_t levels = 1;             // how many of them there are
-  Send first = Send::candidate;       // which level comes first
+  bool dense_only = false;               // nothing was chosen
+  std::vector<Survey::Keep> keep{2};     // of the level expected to be taken, then of the other
+  std::uint32_t thresholds[2] = {0, 0};  // or the magnitudes they begin at
+  std::size_t levels = 1;                // how many of them there are
+  Send first = Send::candidate;          // which level comes first
 
   State(const Layout& layout, const StepOptions& given)
       : options(given),
@@ -87,16 +88,26 @@ struct Step::State {
     }
   }
 
+  // Writes down the thresholds instead.
+  void plan_thresholds(const Thresholds& given, Send expected) {
+    first = expected == Send::minimum ? Send::minimum : Send::candidate;
+    const float values[2] = {first == Send::minimum ? given.minimum : given.candidate,
+                             first == Send::minimum ? given.candidate : given.minimum};
+    levels = values[0] == values[1] ? 1 : 2;
+    for (std::size_t level = 0; level < levels; ++level) thresholds[level] = magnitude(values[level]);
+  }
+
   // Measures what was planned.
-  Measurement measure() {
+  Measurement measure(bool by_thresholds = false) {
     const Input input{.gradient = gradient.data(),
                       .residual = options.feedback ? residual.data() : nullptr,
                       .residual_zero = residual_zero,
-                      .draw = {options.seed, steps, 0}};
+                      .draw = {options.seed, steps, options.first_segment}};
     open = true;
     dense_only = false;
     residual_zero = false;
-    const Survey::Found found = survey.run(input, std::span(keep).first(levels));
+    const Survey::Found found = by_thresholds ? survey.run(input, std::span(thresholds).first(levels))
+                                              : survey.run(input, std::span(keep).first(levels));
     if (!found.finite || !std::isfinite(found.dense)) {
       discard();
       return {.energy = {found.entered, found.dense, 0, 0}, .finite = false};
@@ -149,6 +160,31 @@ Measurement Step::measure(std::span<const float> gradient, std::span<const doubl
   for (std::size_t i = 0; i < factors.size(); ++i)
     s.keep[0].push_back(keep_count(s.ranges[i].size, factors[i]));
   return s.measure();
+}
+
+Measurement Step::measure_above(std::span<const float> gradient, const Thresholds& thresholds,
+                                Send expected) {
+  State& s = *state_;
+  require(thresholds.candidate >= thresholds.minimum && thresholds.minimum >= 0, "step: thresholds ",
+          thresholds.minimum, " and ", thresholds.candidate, " found, 0 <= minimum <= candidate expected");
+  require(s.survey.by_magnitude(), "step: compressor ", s.options.compressor, " does not go by magnitude");
+  s.begin(gradient);
+  s.plan_thresholds(thresholds, expected);
+  return s.measure(true);
+}
+
+void Step::sample(std::span<const float> gradient, std::size_t stride, MagnitudeHistogram& histogram) const {
+  const State& s = *state_;
+  const float* residual = s.options.feedback && !s.residual_zero ? s.residual.data() : nullptr;
+  // A cache line from each run of lines, at a place that changes from step to step.
+  constexpr std::size_t kLine = 16;
+  const Random random({s.options.seed, s.steps, s.options.first_segment});
+  for (std::size_t run = 0; run * stride * kLine < gradient.size(); ++run) {
+    const std::size_t line = run * stride + random.at(run) % stride;
+    const std::size_t end = std::min((line + 1) * kLine, gradient.size());
+    for (std::size_t i = line * kLine; i < end; ++i)
+      histogram.add(gradient[i] + (residual ? residual[i] : 0.0f));
+  }
 }
 
 Measurement Step::measure_dense(std::span<const float> gradient) {

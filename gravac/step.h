@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "gravac/gradient.h"
+#include "gravac/histogram.h"
 #include "gravac/plan.h"
 
 namespace gravac {
@@ -21,9 +22,15 @@ Granularity granularity_from_string(std::string_view name);  // throws Error
 struct StepOptions {
   std::string compressor = "topk";
   Granularity granularity = Granularity::global;
-  bool feedback = true;    // keep what is not sent for the next step; false forgets it
-  unsigned threads = 1;    // more make it faster and change no result
-  std::uint64_t seed = 0;  // of the compressors that draw; equal on all ranks
+  bool feedback = true;           // keep what is not sent for the next step; false forgets it
+  unsigned threads = 1;           // more make it faster and change no result
+  std::uint64_t seed = 0;         // of the compressors that draw; equal on all ranks
+  std::size_t first_segment = 0;  // number of the first segment, for those draws
+};
+
+// Magnitudes from which on entries survive, where that is known beforehand.
+struct Thresholds {
+  float minimum = 0, candidate = 0;  // candidate >= minimum >= 0
 };
 
 // What a step found out about a gradient.
@@ -66,6 +73,15 @@ class Step {
   // The same with one level only and a factor for each segment of the layout.
   // Throws Error unless the granularity is layer.
   Measurement measure(std::span<const float> gradient, std::span<const double> factors);
+
+  // The same with thresholds instead of factors: however many entries reach them
+  // survive, none included. Throws Error unless the compressor goes by magnitude.
+  Measurement measure_above(std::span<const float> gradient, const Thresholds& thresholds,
+                            Send expected = Send::candidate);
+
+  // The magnitudes of about one entry in `stride` of gradient + residual, to find
+  // thresholds by. Before the step is opened.
+  void sample(std::span<const float> gradient, std::size_t stride, MagnitudeHistogram& histogram) const;
 
   // Opens a step that is dense from the start: nothing is chosen, and only
   // take_dense or discard can close it.

@@ -62,9 +62,24 @@ void Survey::each_piece(const Work& work) {
 
 Survey::Found Survey::run(const Input& input, std::span<const Keep> levels) {
   open(input, levels);
+  settled_before_ = false;
   guess_bands();
-  run_chunks();
+  return pass();
+}
 
+Survey::Found Survey::run(const Input& input, std::span<const std::uint32_t> thresholds) {
+  Keep all;  // any number may survive: make room for all
+  for (const Range& range : ranges_) all.push_back(range.size);
+  open(input, std::vector<Keep>(thresholds.size(), all));
+  settled_before_ = true;
+  for (std::size_t level = 0; level < thresholds.size(); ++level) {
+    levels_[level].bands.assign(ranges_.size(), {thresholds[level], thresholds[level]});
+  }
+  return pass();
+}
+
+Survey::Found Survey::pass() {
+  run_chunks();
   Found found;
   for (const Chunk& chunk : chunks_) {
     found.entered += chunk.totals.entered;
@@ -119,7 +134,7 @@ void Survey::guess_bands() {
       size = std::max(size, threshold->sample_size(range.size, levels_[level].keep[r]));
     }
     take_sample(input_.gradient + range.begin, residual ? residual + range.begin : nullptr, range.size, size,
-                Random({input_.draw.seed, input_.draw.step, r}), sample);
+                Random({input_.draw.seed, input_.draw.step, input_.draw.segment + r}), sample);
     sample.spread = spread_;
     for (int level = 0; level < level_count_; ++level) {
       const std::size_t keep = levels_[level].keep[r];
@@ -211,7 +226,7 @@ std::optional<Survey::Settled> Survey::settle(int level, std::size_t range) {
   const std::size_t keep = levels_[level].keep[range];
   const Tally found = tally(level, range);
   if (band.lo == band.hi) {
-    if (!compressor_->threshold()->accepts(found.sure, keep)) return std::nullopt;
+    if (!settled_before_ && !compressor_->threshold()->accepts(found.sure, keep)) return std::nullopt;
     return Settled{{band.lo}, found.sure, found.energy};
   }
   const bool zeros = keep > found.sure + found.undecided;  // some of those kept must be 0
@@ -274,7 +289,7 @@ double Survey::keep_largest_undecided(int level, std::size_t range, const Tally&
 Survey::Settled Survey::settle_plainly(int level, std::size_t range) {
   put_back();
   const std::size_t begin = ranges_[range].begin, size = ranges_[range].size;
-  const Draw draw{input_.draw.seed, input_.draw.step, range};
+  const Draw draw{input_.draw.seed, input_.draw.step, input_.draw.segment + range};
   Settled settled;
   settled.cut =
       compressor_->threshold()->cut({source() + begin, size}, levels_[level].keep[range], draw, scratch_);
@@ -308,7 +323,7 @@ void Survey::pick_levels(Found& found) {
     const std::size_t begin = ranges_[range].begin, size = ranges_[range].size;
     if (size == 0) continue;
     const int few = level_count_ == 2 && levels_[0].keep[range] < levels_[1].keep[range] ? 0 : 1;
-    Draw draw{input_.draw.seed, input_.draw.step, range};
+    Draw draw{input_.draw.seed, input_.draw.step, input_.draw.segment + range};
 
     std::vector<std::uint32_t>& outer = levels_[1 - few].picked;
     const std::size_t outer_begin = outer.size();

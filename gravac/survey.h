@@ -27,7 +27,7 @@ struct Input {
   const float* gradient = nullptr;
   float* residual = nullptr;
   bool residual_zero = false;  // the residual counts as 0, whatever it holds
-  Draw draw;                   // seed and step
+  Draw draw;                   // seed, step and number of the first range
 };
 
 // Finds what survives compression at one or two levels, and its energy, in one
@@ -49,6 +49,10 @@ class Survey {
     bool finite = true;             // false: only put_back() and undo() may follow
   };
   Found run(const Input& input, std::span<const Keep> levels);
+  // The same with the magnitudes from which on entries are kept, in all ranges alike.
+  // REQUIRES: by_magnitude().
+  Found run(const Input& input, std::span<const std::uint32_t> thresholds);
+  bool by_magnitude() const { return compressor_->threshold() != nullptr; }
 
   // The survivors of a level of the last run; the residual loses them.
   SparseView take(int level);
@@ -109,6 +113,7 @@ class Survey {
 
   void split(unsigned threads);
   void open(const Input& input, std::span<const Keep> levels);
+  Found pass();
   void guess_bands();
   void run_chunks();
   std::size_t undecided_room() const { return entries_ / 16 + 4096; }
@@ -141,6 +146,7 @@ class Survey {
   Input input_;
   Level levels_[2];
   int level_count_ = 1;
+  bool settled_before_ = false;    // the bands are thresholds that were given
   bool collected_valid_ = false;   // level 0 is in the pieces, and missing in the residual
   bool full_[2] = {false, false};  // so much was undecided that it was not kept
   double spread_ = 1;              // learned: how much samples scatter beyond independence

@@ -58,7 +58,8 @@ void Outputs::open(std::uint64_t step) {
 void Outputs::step(const Trainer& trainer, const Stepped& stepped) {
   const StepReport& report = stepped.report;
   const double now = clock_.now();
-  rate_ = rate_ == 0 ? 1 / std::max(now - last_line_, 1e-9) : rate_ + 0.1 * (1 / std::max(now - last_line_, 1e-9) - rate_);
+  rate_ = rate_ == 0 ? 1 / std::max(now - last_line_, 1e-9)
+                     : rate_ + 0.1 * (1 / std::max(now - last_line_, 1e-9) - rate_);
   last_line_ = now;
   const Costs& costs = trainer.costs();
   progress_.show({.step = trainer.steps(),

@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 #include <sys/resource.h>
+#include <torch/torch.h>
 
 #include <algorithm>
 #include <atomic>
@@ -10,7 +11,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
-#include <torch/torch.h>
 
 #include "adapters/gloo_comm.h"
 #include "gravac/paced_comm.h"
@@ -62,7 +62,10 @@ bool all_agree(Comm& comm, bool mine) {
 class Rank {
  public:
   Rank(const TrainOptions& options, const Surroundings& around)
-      : options_(options), around_(around), watch_(dynamic_cast<StopWatch*>(&around.clock)), trainer_(options, around) {
+      : options_(options),
+        around_(around),
+        watch_(dynamic_cast<StopWatch*>(&around.clock)),
+        trainer_(options, around) {
     if (!options.out.empty()) {
       folder_.emplace(options.out + "/checkpoints", around.comm.rank(), around.comm.size());
     }
@@ -111,7 +114,8 @@ class Rank {
     if (around_.comm.rank() != 0) return;
     if (folder_) folder_->drop_from(trainer_.steps() + 1);
     outputs_.emplace(options_, trainer_.steps());
-    if (trainer_.steps() > 0) outputs_->note("gravac: resumed after step " + std::to_string(trainer_.steps()));
+    if (trainer_.steps() > 0)
+      outputs_->note("gravac: resumed after step " + std::to_string(trainer_.steps()));
   }
 
   // Loads the newest checkpoint that is whole on all ranks; none is fine.
@@ -134,7 +138,8 @@ class Rank {
       trainer_.load(states);
       return;
     }
-    if (around_.comm.rank() == 0) std::fprintf(stderr, "gravac: no checkpoint in %s; beginning anew\n", options_.out.c_str());
+    if (around_.comm.rank() == 0)
+      std::fprintf(stderr, "gravac: no checkpoint in %s; beginning anew\n", options_.out.c_str());
   }
 
   // True if the value asked for is reached.
@@ -177,7 +182,8 @@ class Rank {
                            static_cast<double>(summary_.digest & 0xffffffffu)};
     constexpr std::size_t kNumbers = std::size(mine);
     const std::vector<double> all = around_.plain.all_gather(std::span<const double>(mine));
-    summary_.costs.bytes_sent = summary_.costs.entries_sent = summary_.costs.dense_bytes = summary_.costs.entries = 0;
+    summary_.costs.bytes_sent = summary_.costs.entries_sent = summary_.costs.dense_bytes =
+        summary_.costs.entries = 0;
     for (std::size_t rank = 0; rank < around_.comm.size(); ++rank) {
       const double* theirs = &all[rank * kNumbers];
       summary_.costs.bytes_sent += theirs[0];
@@ -268,7 +274,8 @@ int run_emulated(TrainOptions options) {
         const int mine = Rank(options, {*data, paced, comm, clock, &turns}).run();
         if (comm.rank() == 0) code = mine;
       },
-      std::chrono::duration<double>(std::max(options.timeout, 3600.0)));  // they take turns: waiting is no sign of death
+      std::chrono::duration<double>(
+          std::max(options.timeout, 3600.0)));  // they take turns: waiting is no sign of death
   return code;
 }
 

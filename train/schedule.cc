@@ -18,14 +18,15 @@ double Schedule::at(double position, double total) const {
     case Kind::cosine:
       break;
   }
-  const double length = std::max(total - warmup, 1.0), gone = std::clamp((position - warmup) / length, 0.0, 1.0);
+  const double length = std::max(total - warmup, 1.0),
+               gone = std::clamp((position - warmup) / length, 0.0, 1.0);
   return 0.5 * (1 + std::cos(std::numbers::pi * gone));
 }
 
 std::size_t Schedule::drops(double position, double total) const {
   if (kind != Kind::step) return 0;
-  return static_cast<std::size_t>(
-      std::count_if(decay_at.begin(), decay_at.end(), [&](double share) { return position >= share * total; }));
+  return static_cast<std::size_t>(std::count_if(decay_at.begin(), decay_at.end(),
+                                                [&](double share) { return position >= share * total; }));
 }
 
 Schedule::Kind schedule_from_string(const std::string& name) {

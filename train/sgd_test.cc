@@ -1,9 +1,9 @@
 #include "train/sgd.h"
 
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include <limits>
-#include <torch/torch.h>
 
 namespace gravac::train {
 namespace {
@@ -33,7 +33,8 @@ TEST_P(EveryKind, GoesWhereTorchGoes) {
 INSTANTIATE_TEST_SUITE_P(Sgd, EveryKind,
                          ::testing::Values(SgdOptions{.momentum = 0}, SgdOptions{.momentum = 0.9},
                                            SgdOptions{.momentum = 0.9, .weight_decay = 1e-2},
-                                           SgdOptions{.momentum = 0.9, .nesterov = true, .weight_decay = 1e-2},
+                                           SgdOptions{
+                                               .momentum = 0.9, .nesterov = true, .weight_decay = 1e-2},
                                            SgdOptions{.momentum = 0.9, .clip = 0.5}));
 
 TEST(Sgd, LeavesTheWeightsAloneIfTheGradientIsBad) {

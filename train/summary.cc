@@ -56,8 +56,9 @@ std::string to_json(const Summary& s, const TrainOptions& options) {
                {"effective_steps", s.effective_steps},
                {"bad_steps", s.bad_steps},
                {"seconds", s.costs.seconds}};
-  json["metric"] = s.last ? Json{{"name", s.last->metric()}, {"value", number(s.last->value(s.last->metric()))}}
-                          : Json(nullptr);
+  json["metric"] = s.last
+                       ? Json{{"name", s.last->metric()}, {"value", number(s.last->value(s.last->metric()))}}
+                       : Json(nullptr);
   json["target"] = target_of(s, options);
   json["bytes_sent"] = static_cast<std::uint64_t>(s.costs.bytes_sent);
   json["entries_sent"] = static_cast<std::uint64_t>(s.costs.entries_sent);
@@ -91,16 +92,19 @@ std::string to_text(const Summary& s, const TrainOptions& options) {
                 1e3 * s.costs.agree_seconds / steps, 1e3 * s.costs.exchange_seconds / steps,
                 1e3 * s.costs.decode_seconds / steps);
   if (s.last) {
-    text += s.last->text ? print("  ppl       %.2f\n", s.last->ppl)
-                         : print("  top1      %.2f %% (top5 %.2f %%)\n", 100 * s.last->top1, 100 * s.last->top5);
+    text += s.last->text
+                ? print("  ppl       %.2f\n", s.last->ppl)
+                : print("  top1      %.2f %% (top5 %.2f %%)\n", 100 * s.last->top1, 100 * s.last->top5);
   }
   if (options.until) {
-    text += s.reached ? print("  target    %s=%g reached after %llu steps, %.1f s\n", options.until->metric.c_str(),
-                              options.until->value, static_cast<unsigned long long>(s.reached->step),
-                              s.reached->seconds)
-                      : print("  target    %s=%g not reached\n", options.until->metric.c_str(), options.until->value);
+    text += s.reached ? print("  target    %s=%g reached after %llu steps, %.1f s\n",
+                              options.until->metric.c_str(), options.until->value,
+                              static_cast<unsigned long long>(s.reached->step), s.reached->seconds)
+                      : print("  target    %s=%g not reached\n", options.until->metric.c_str(),
+                              options.until->value);
   }
-  text += "  sent      " + bytes_name(s.costs.bytes_sent) + " where dense sends " + bytes_name(s.costs.dense_bytes) +
+  text += "  sent      " + bytes_name(s.costs.bytes_sent) + " where dense sends " +
+          bytes_name(s.costs.dense_bytes) +
           print(": %.1fx fewer bytes, %.1fx fewer entries\n", ratio(s.costs.dense_bytes, s.costs.bytes_sent),
                 ratio(s.costs.entries, s.costs.entries_sent));
   text += "  factors  ";

@@ -1,10 +1,11 @@
 #include "train/trainer.h"
 
+#include <torch/torch.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <mutex>
-#include <torch/torch.h>
 
 #include "gravac/checksum.h"
 #include "gravac/config.h"
@@ -115,7 +116,8 @@ Stepped Trainer::step() {
   Stepped stepped{.learning_rate = options_.lr * schedule_.at(at, total_)};
   stepped.loss = compute(around_.data.train(samples_, steps_));
   if (options_.emulate) around_.clock.spend(options_.emulate->compute_seconds);
-  stepped.report = aggregator_->aggregate(model_.gradient(), static_cast<double>(options_.batch), model_.weights());
+  stepped.report =
+      aggregator_->aggregate(model_.gradient(), static_cast<double>(options_.batch), model_.weights());
   sgd_.step(model_.weights(), model_.gradient(), stepped.learning_rate);
   ++steps_;
   effective_ = stepped.report.effective_steps;
@@ -175,10 +177,12 @@ Checkpoint Trainer::save() {
   state.add("model", options_.model);
   state.add("data", options_.data);
   state.add("batch", std::to_string(options_.batch));
-  state.add("progress", std::vector<double>{static_cast<double>(steps_), effective_, static_cast<double>(drops_)});
-  state.add("costs", std::vector<double>{costs_.seconds, costs_.bytes_sent, costs_.entries_sent, costs_.dense_bytes,
-                                         costs_.entries, costs_.compute_seconds, costs_.compress_seconds,
-                                         costs_.agree_seconds, costs_.exchange_seconds, costs_.decode_seconds});
+  state.add("progress",
+            std::vector<double>{static_cast<double>(steps_), effective_, static_cast<double>(drops_)});
+  state.add("costs",
+            std::vector<double>{costs_.seconds, costs_.bytes_sent, costs_.entries_sent, costs_.dense_bytes,
+                                costs_.entries, costs_.compute_seconds, costs_.compress_seconds,
+                                costs_.agree_seconds, costs_.exchange_seconds, costs_.decode_seconds});
   std::vector<double> factors;
   for (const auto& [factor, steps] : costs_.steps_per_factor) factors.insert(factors.end(), {factor, steps});
   state.add("steps_per_factor", std::span<const double>(factors));
@@ -204,7 +208,8 @@ void Trainer::load(const std::vector<Checkpoint>& states) {
   const std::pair<std::string, std::string> facts[] = {
       {"model", options_.model}, {"data", options_.data}, {"batch", std::to_string(options_.batch)}};
   for (const auto& [key, value] : facts) {
-    require(state.text(key) == value, "checkpoint: ", key, " is ", state.text(key), " there and ", value, " here");
+    require(state.text(key) == value, "checkpoint: ", key, " is ", state.text(key), " there and ", value,
+            " here");
   }
   // Read everything before anything is changed.
   const std::vector<double> progress = state.numbers("progress", 3), costs = state.numbers("costs", 10),
@@ -218,7 +223,8 @@ void Trainer::load(const std::vector<Checkpoint>& states) {
   const auto buffers = module_->named_buffers();
   std::vector<std::vector<double>> buffer_values;
   for (const auto& item : buffers) {
-    buffer_values.push_back(state.numbers("buffer/" + item.key(), static_cast<std::size_t>(item.value().numel())));
+    buffer_values.push_back(
+        state.numbers("buffer/" + item.key(), static_cast<std::size_t>(item.value().numel())));
   }
   std::vector<Checkpoint> parts;
   for (const Checkpoint& one : states) parts.push_back(one.part("gravac/"));
@@ -237,7 +243,8 @@ void Trainer::load(const std::vector<Checkpoint>& states) {
   steps_ = static_cast<std::uint64_t>(progress[0]);
   effective_ = progress[1];
   drops_ = static_cast<std::size_t>(progress[2]);
-  costs_ = {costs[0], costs[1], costs[2], costs[3], costs[4], costs[5], costs[6], costs[7], costs[8], costs[9], {}};
+  costs_ = {costs[0], costs[1], costs[2], costs[3], costs[4], costs[5],
+            costs[6], costs[7], costs[8], costs[9], {}};
   for (std::size_t i = 0; i < factors.size(); i += 2) costs_.steps_per_factor[factors[i]] = factors[i + 1];
 }
 

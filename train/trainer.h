@@ -54,7 +54,8 @@ struct Evaluation {
 struct Costs {
   double seconds = 0;  // of training: evaluations and checkpoints do not count
   double bytes_sent = 0, entries_sent = 0, dense_bytes = 0, entries = 0;
-  double compute_seconds = 0, compress_seconds = 0, agree_seconds = 0, exchange_seconds = 0, decode_seconds = 0;
+  double compute_seconds = 0, compress_seconds = 0, agree_seconds = 0, exchange_seconds = 0,
+         decode_seconds = 0;
   std::map<double, double> steps_per_factor;  // 1 is dense
 };
 

@@ -1,0 +1,76 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "gravac/clock.h"
+#include "gravac/comm.h"
+#include "gravac/exchange.h"
+#include "gravac/momentum.h"
+#include "gravac/step.h"
+
+namespace gravac {
+
+struct AggregatorOptions {
+  StepOptions step;
+  std::optional<MomentumOptions> momentum;  // the second kind of memory; nothing: the plain residual
+  std::optional<Route> route;               // nothing: the quickest, step by step
+  Values values = Values::fp32;
+  Facts facts;                            // more that must be equal on all ranks, by name
+  bool residual_norm = false;             // report it; costs a read of the residual
+  double compress_seconds_per_entry = 0;  // spent on a virtual clock for every entry looked at
+};
+
+// What to look for in a gradient.
+struct Question {
+  std::optional<Plan> plan;                 // nothing: all of it will be sent
+  std::span<const double> segment_factors;  // take the plan's place unless empty
+  std::optional<Thresholds> thresholds;     // where the plan's cuts lie, if that is settled already
+  Send expected = Send::candidate;          // what will probably be sent
+};
+
+// What to send, as all ranks agreed.
+struct Order {
+  Send sent = Send::dense;
+  Route route = Route::dense;
+  double factor = 1;
+  std::uint64_t step = 0;
+
+  std::uint64_t digest() const;  // travels with every message
+};
+
+// The way of a gradient, or of a part of it, through a step: what waits for it, what
+// is chosen from it, how it crosses the network.
+class Lane {
+ public:
+  // `first_segment` is where the layout's segments begin among all of the model's.
+  Lane(const Layout& layout, std::size_t first_segment, const AggregatorOptions& options, Comm& comm,
+       Clock& clock);
+
+  // Lets the gradient enter the memory and finds what survives. One of the next two must follow.
+  Measurement measure(std::span<const float> gradient, std::span<const float> weights,
+                      const Question& question);
+
+  // The gradient becomes the mean over ranks of what was ordered; the rest waits.
+  Traffic send(const Order& order, std::span<float> gradient);
+
+  // Some rank has bad numbers: the raw gradients go out, so that the caller's own
+  // overflow logic sees them; the memories are as if the step had not been.
+  Traffic send_raw(std::span<float> gradient, std::span<const float> weights);
+
+  Step& step() { return step_; }
+  std::span<float> velocity() { return momentum_ ? momentum_->velocity() : std::span<float>(); }
+
+ private:
+  AggregatorOptions options_;
+  Clock& clock_;
+  Step step_;
+  std::optional<Momentum> momentum_;
+  Exchange exchange_;
+  bool measured_ = false;   // usable numbers have entered the step
+  bool corrected_ = false;  // and the momentum
+};
+
+}  // namespace gravac
