@@ -169,8 +169,8 @@ std::shared_ptr<Model> make_vgg_small(const Shape& shape) {
     const std::string name = std::to_string(stage++);
     layers->push_back("conv" + name, conv(in, width, 3, 1));
     layers->push_back("norm" + name, nn::BatchNorm2d(width));
+    layers->push_back("pool" + name, halve());  // first: the same answer, a quarter of the work
     layers->push_back("relu" + name, relu());
-    layers->push_back("pool" + name, halve());
     in = width;
   }
   push_wide_head(layers, in * (shape.height / 8) * (shape.width / 8), 1024, shape.classes);
