@@ -73,7 +73,7 @@ float difference(const Colour& a, const Colour& b) {
 // A colour that can be told from `other`, if only just.
 Colour colour_unlike(const Colour& other, Stream& random) {
   Colour colour = any_colour(random);
-  while (difference(colour, other) < 0.45f) colour = any_colour(random);
+  while (difference(colour, other) < 0.7f) colour = any_colour(random);
   return colour;
 }
 
@@ -120,8 +120,8 @@ void paint_stroke(Canvas& canvas, float longest, float thickest, Stream& random)
 }
 
 void paint_shape(Canvas& canvas, Distance shape, const Colour& colour, Stream& random) {
-  const float size = random.uniform(5.5f, 12);
-  const float room = kSide / 2.0f - size;  // the shape stays inside, but for its corners
+  const float size = random.uniform(8, 13);
+  const float room = std::min(4.0f, kSide / 2.0f - size);  // the shape stays inside, but for its corners
   const float middle_x = kSide / 2.0f - 0.5f + random.uniform(-room, room);
   const float middle_y = kSide / 2.0f - 0.5f + random.uniform(-room, room);
   // Up to 20 degrees either way: at 22.5 a cross is as much an x, at 45 bars are neither.
@@ -149,10 +149,10 @@ void draw(std::size_t label, Stream random, Images& images) {
   Canvas canvas;
   const Colour background = any_colour(random);
   paint_background(canvas, background, random);
-  for (auto strokes = 3 + random.below(4); strokes > 0; --strokes) paint_stroke(canvas, 24, 3, random);
+  for (auto strokes = 2 + random.below(3); strokes > 0; --strokes) paint_stroke(canvas, 24, 3, random);
   paint_shape(canvas, kShapes[label], colour_unlike(background, random), random);
   for (auto strokes = 1 + random.below(2); strokes > 0; --strokes) paint_stroke(canvas, 16, 2, random);
-  develop(canvas, random.uniform(0.05f, 0.3f), random, images.pixels);
+  develop(canvas, random.uniform(0.03f, 0.2f), random, images.pixels);
   images.labels.push_back(static_cast<std::int64_t>(label));
 }
 
