@@ -2,16 +2,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "gravac/config.h"
 #include "gravac/paced_comm.h"
+#include "train/option_table.h"
+#include "train/settings.h"
 
 namespace gravac::train {
 
@@ -73,23 +72,6 @@ struct TrainOptions {
   bool momentum_memory() const;  // the engine has momentum, weight decay and clipping
 };
 
-// One option. From these come flags, GRAVAC_* variables, keys of files, help and docs.
-struct OptionInfo {
-  enum class Kind { text, choice, count, number, numbers, flag };
-  // engine: the library's; run: all workers must have it alike; here: may differ.
-  enum class Scope { engine, run, here };
-
-  std::string_view group;
-  std::string_view name;  // "factor-min": --factor-min, GRAVAC_FACTOR_MIN, factor-min = ...
-  Kind kind = Kind::text;
-  std::string_view value;      // what stands for the value in help; choices: "a|b|c"
-  std::string_view otherwise;  // when not given, as text; empty: nothing
-  std::string_view help;
-  Scope scope = Scope::run;
-  double least = 0, most = 1e15;  // of numbers
-};
-std::span<const OptionInfo> option_table();
-
 // A model or data set by name, as much as options need to know.
 struct Known {
   std::string name, summary;
@@ -100,24 +82,8 @@ struct Catalog {
   std::vector<Known> models, data;
 };
 
-// Values as given, by option name, each with the place it came from.
-struct Setting {
-  std::string value;
-  std::string source;  // as messages name it: "--epsilon", "GRAVAC_EPSILON", "epsilon in run.toml"
-};
-using Settings = std::map<std::string, Setting, std::less<>>;
-
-// Add what is not there yet: flags come first, then variables, then the file. Throw
-// Error for names that are no option, with the nearest that is. `environment` holds
-// NAME=value; GRAVAC_WORKER_* are the launcher's and left alone.
-void add_variables(Settings& settings, std::span<const char* const> environment);
-void add_file(Settings& settings, const std::string& path);
-
 // Checks every value, what they say together, and that the engine takes its part.
 // Throws Error: one line, what was found and what is allowed.
 TrainOptions train_options(const Settings& settings, const Catalog& catalog);
-
-// The table of options for the docs, in Markdown.
-std::string options_as_markdown();
 
 }  // namespace gravac::train
