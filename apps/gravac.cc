@@ -1,39 +1,118 @@
 // The program: parses flags and calls one of the apps. Exit 0 ok, 1 failed, 2 usage.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "apps/compressors.h"
+#include "apps/doctor.h"
+#include "apps/list.h"
+#include "apps/train.h"
+#include "gravac/config.h"
 #include "gravac/gradient.h"
+#include "gravac/require.h"
+
+namespace {
+
+using gravac::require;
+
+std::string_view nearest_of(std::string_view word, const std::vector<std::string>& names) {
+  const std::vector<std::string_view> views(names.begin(), names.end());
+  const std::string_view meant = gravac::nearest(word, views);
+  return *std::find(names.begin(), names.end(), meant);
+}
+
+// A command that does not exist.
+void check_command(const CLI::App& app, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return;
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(command->get_name());
+  }
+  const bool known = std::find(names.begin(), names.end(), argv[1]) != names.end();
+  require(known, "no such command '", argv[1], "'; did you mean '", nearest_of(argv[1], names), "'?");
+}
+
+// What the command line holds that its command does not know.
+void check_rest(const CLI::App& command) {
+  const std::vector<std::string> rest = command.remaining();
+  if (rest.empty()) return;
+  const std::string word = rest.front().substr(0, rest.front().find('='));
+  require(word.starts_with("--"), "'", rest.front(), "' found, gravac ", command.get_name(),
+          " takes options only, such as --help");
+  std::vector<std::string> names;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  throw gravac::Error("no such option '" + word + "'; did you mean '" + std::string(nearest_of(word, names)) +
+                      "'?");
+}
+
+CLI::App* add_command(CLI::App& app, const char* name, const char* help) {
+  CLI::App* command = app.add_subcommand(name, help);
+  command->allow_extras();
+  return command;
+}
+
+CLI::App* add_compressors(CLI::App& app, gravac::apps::CompressorsOptions& options) {
+  CLI::App* show =
+      add_command(app, "compressors", "Compress one gradient with every compressor and show the result");
+  show->add_option("--entries", options.entries, "Length of the gradient")
+      ->check(CLI::Range(std::size_t{1}, gravac::kMaxEntries))
+      ->capture_default_str();
+  show->add_option("--threads", options.threads, "Threads to use")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  show->add_option("--seed", options.seed, "Seed of the gradient and of the draws")->capture_default_str();
+  return show;
+}
+
+int usage_error(const std::string& what) {
+  std::fprintf(stderr, "gravac: %s\n", what.c_str());
+  return 2;
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   CLI::App app("GraVAC: adaptive gradient compression for distributed training", "gravac");
   app.set_version_flag("--version", "gravac " GRAVAC_VERSION);
   app.require_subcommand(1);
-  app.failure_message([](const CLI::App*, const CLI::Error& error) {
-    return std::string("gravac: ") + error.what() + " (see gravac --help)\n";
-  });
+  app.get_formatter()->column_width(20);
+  app.get_formatter()->label("SUBCOMMAND", "COMMAND");
+  app.get_formatter()->label("Subcommands", "Commands");
+  app.footer("gravac COMMAND --help tells more. Exit codes: 0 done, 1 failed, 2 wrong usage.");
 
+  CLI::App* train = add_command(app, "train", "Train a model on one machine or many");
+  gravac::apps::TrainCommand training(*train);
+  bool json = false;
+  CLI::App* list =
+      add_command(app, "list", "Name the models, data, compressors, policies and exchanges there are");
+  list->add_flag("--json", json, "As JSON");
+  CLI::App* doctor = add_command(app, "doctor", "Say what this machine and build can do, and what is wrong");
+  doctor->add_flag("--json", json, "As JSON");
   gravac::apps::CompressorsOptions compressors;
-  CLI::App* show =
-      app.add_subcommand("compressors", "Compress one gradient with every compressor and show the result");
-  show->add_option("--entries", compressors.entries, "Length of the gradient")
-      ->check(CLI::Range(std::size_t{1}, gravac::kMaxEntries))
-      ->capture_default_str();
-  show->add_option("--threads", compressors.threads, "Threads to use")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  show->add_option("--seed", compressors.seed, "Seed of the gradient and of the draws")
-      ->capture_default_str();
+  CLI::App* show = add_compressors(app, compressors);
 
   try {
+    check_command(app, argc, argv);
     app.parse(argc, argv);
+    for (const CLI::App* command : app.get_subcommands()) check_rest(*command);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    return usage_error(error.what() + std::string(" (see gravac --help)"));
+  } catch (const gravac::Error& error) {
+    return usage_error(error.what());
   }
   try {
-    gravac::apps::show_compressors(compressors);
+    if (train->parsed()) return training.run({argv, argv + argc});
+    if (list->parsed()) gravac::apps::show_list(json);
+    if (doctor->parsed()) return gravac::apps::show_doctor(json);
+    if (show->parsed()) gravac::apps::show_compressors(compressors);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gravac: %s\n", error.what());
     return 1;

@@ -25,6 +25,8 @@ constexpr std::string_view kKnown[] = {"policy",       "compressor",
                                        "feedback",     "progress-exponent",
                                        "tail-exponent"};
 
+constexpr std::string_view kPolicies[] = {"dense", "static", "gravac", "progress", "accordion"};
+
 // How many letters must be changed, added or left out to make one word the other.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
@@ -46,10 +48,8 @@ class Reader {
   explicit Reader(const Options& options) : options_(options) {
     for (const auto& [name, value] : options) {
       if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown)) continue;
-      const auto nearest = *std::min_element(std::begin(kKnown), std::end(kKnown), [&](auto a, auto b) {
-        return distance(name, a) < distance(name, b);
-      });
-      throw Error("options: no such option '" + name + "'; did you mean '" + std::string(nearest) + "'?");
+      throw Error("options: no such option '" + name + "'; did you mean '" +
+                  std::string(nearest(name, kKnown)) + "'?");
     }
   }
 
@@ -113,6 +113,18 @@ std::unique_ptr<Policy> make_policy(const Reader& reader, const Layout& layout, 
 }
 
 }  // namespace
+
+std::span<const std::string_view> option_names() {
+  return kKnown;
+}
+std::span<const std::string_view> policy_names() {
+  return kPolicies;
+}
+
+std::string_view nearest(std::string_view word, std::span<const std::string_view> names) {
+  return *std::min_element(names.begin(), names.end(),
+                           [&](auto a, auto b) { return distance(word, a) < distance(word, b); });
+}
 
 Options options_from_string(std::string_view text) {
   Options options;

@@ -17,6 +17,14 @@ using Options = std::map<std::string, std::string>;
 // Reads "policy=gravac epsilon=0.7": pairs of name and value, separated by blanks.
 Options options_from_string(std::string_view text);
 
+// The names that options may have, and those of the policies.
+std::span<const std::string_view> option_names();
+std::span<const std::string_view> policy_names();
+
+// The one of `names` that takes the fewest letters changed to make it `word`: what
+// was probably meant. REQUIRES: at least one name.
+std::string_view nearest(std::string_view word, std::span<const std::string_view> names);
+
 // What an Aggregator is made of.
 struct Setup {
   std::unique_ptr<Policy> policy;

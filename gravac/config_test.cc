@@ -49,6 +49,19 @@ TEST(Config, NamesTheNearestKnownOption) {
   EXPECT_EQ(refusal("epsilom=1"), "options: no such option 'epsilom'; did you mean 'epsilon'?");
 }
 
+TEST(Config, KnowsEveryPolicyItNames) {
+  for (const std::string_view policy : policy_names()) {
+    EXPECT_EQ(make_setup({{"policy", std::string(policy)}}, Layout(10), 4).policy->name(), policy);
+  }
+}
+
+TEST(Config, NearestIsTheNameWithTheFewestLettersChanged) {
+  const std::string_view names[] = {"lr", "factor", "factor-min", "factor-max"};
+  EXPECT_EQ(nearest("factormax", names), "factor-max");
+  EXPECT_EQ(nearest("facter", names), "factor");
+  EXPECT_EQ(nearest("", names), "lr");
+}
+
 TEST(Config, RefusesValuesOutOfRangeInOneLine) {
   EXPECT_EQ(refusal("policy=gravac epsilon=high"), "options: epsilon 'high' found, a number expected");
   EXPECT_EQ(refusal("policy=gravac epsilon=2"), "gravac policy: epsilon 2 found, 0 to 1 expected");

@@ -1,0 +1,209 @@
+#include "apps/doctor.h"
+
+#include <arpa/inet.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/json.h"
+#include "apps/torch_info.h"
+#include "gravac/kernels.h"
+#include "train/launch.h"
+
+#ifdef GRAVAC_GLOO
+constexpr bool kGloo = true;
+#else
+constexpr bool kGloo = false;
+#endif
+#ifdef GRAVAC_MPI
+constexpr bool kMpi = true;
+#else
+constexpr bool kMpi = false;
+#endif
+
+namespace gravac::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Problem {
+  bool stops_training;
+  std::string text;
+};
+
+struct Findings {
+  unsigned cores = std::thread::hardware_concurrency();
+  unsigned cores_allowed = train::share_of_cores({});
+  double memory_gigabytes = 0, memory_free_gigabytes = 0;
+  std::string mpirun;  // empty: not found
+  std::optional<TorchInfo> torch;
+  std::vector<std::pair<std::string, std::string>> variables;
+  std::string temporary_folder;
+  bool temporary_folder_works = false, loopback_works = false;
+  std::vector<Problem> problems;
+};
+
+double meminfo_gigabytes(const std::string& key) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(key + ":")) return std::strtod(line.c_str() + key.size() + 1, nullptr) * 1024e-9;
+  }
+  return 0;
+}
+
+std::string find_program(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "");
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string file = folder + "/" + name;
+    if (access(file.c_str(), X_OK) == 0) return file;
+  }
+  return "";
+}
+
+bool can_write_in(const fs::path& folder) {
+  std::string name = (folder / "gravac-XXXXXX").string();
+  const int file = mkstemp(name.data());
+  if (file < 0) return false;
+  const bool written = write(file, "x", 1) == 1;
+  close(file);
+  unlink(name.c_str());
+  return written;
+}
+
+// Whether a connection from this machine to itself comes about.
+bool loopback() {
+  const int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  auto* plain = reinterpret_cast<sockaddr*>(&address);
+  const bool works = server >= 0 && client >= 0 && bind(server, plain, length) == 0 &&
+                     listen(server, 1) == 0 && getsockname(server, plain, &length) == 0 &&
+                     connect(client, plain, length) == 0;
+  if (server >= 0) close(server);
+  if (client >= 0) close(client);
+  return works;
+}
+
+void judge(Findings& found) {
+  const auto stops = [&](bool wrong, std::string text) {
+    if (wrong) found.problems.push_back({true, std::move(text)});
+  };
+  const auto slows = [&](bool wrong, std::string text) {
+    if (wrong) found.problems.push_back({false, std::move(text)});
+  };
+  stops(!found.torch, "no torch in this build: install libtorch-dev and build again");
+  stops(!kGloo && !kMpi, "no backend in this build: install libgloo-dev or libopenmpi-dev and build again");
+  stops(!found.temporary_folder_works,
+        "cannot write to " + found.temporary_folder + ": set TMPDIR to a folder that can be written");
+  stops(!found.loopback_works, "no connection to 127.0.0.1: bring the interface lo up (ip link set lo up)");
+  slows(found.torch && found.torch->blas == "reference",
+        "torch runs on the reference BLAS, which is slow: install libopenblas0-pthread");
+  slows(kMpi && found.mpirun.empty(), "mpirun not found: install openmpi-bin to use --backend mpi");
+  for (const auto& [name, value] : found.variables) {
+    slows(std::strtoul(value.c_str(), nullptr, 10) > found.cores_allowed,
+          name + "=" + value + " is more than the " + std::to_string(found.cores_allowed) +
+              " cores this process may use: unset it");
+  }
+  slows(found.memory_free_gigabytes < 1, "less than 1 GB of memory is free: use a small model and batch");
+}
+
+Findings examine() {
+  Findings found;
+  found.memory_gigabytes = meminfo_gigabytes("MemTotal");
+  found.memory_free_gigabytes = meminfo_gigabytes("MemAvailable");
+  found.mpirun = find_program("mpirun");
+  found.torch = torch_info();
+  for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) {
+    if (const char* value = std::getenv(name)) found.variables.emplace_back(name, value);
+  }
+  const char* named = std::getenv("TMPDIR");
+  found.temporary_folder = named && *named ? named : "/tmp";
+  found.temporary_folder_works = can_write_in(found.temporary_folder);
+  found.loopback_works = loopback();
+  judge(found);
+  return found;
+}
+
+const char* yes(bool value) {
+  return value ? "true" : "false";
+}
+
+void print_json(const Findings& found) {
+  std::printf("{\"version\": %s, \"simd\": %s, \"cores\": %u, \"cores_allowed\": %u, ",
+              json_string(GRAVAC_VERSION).c_str(), json_string(simd_name()).c_str(), found.cores,
+              found.cores_allowed);
+  std::printf("\"memory_gigabytes\": %.1f, \"memory_free_gigabytes\": %.1f, ", found.memory_gigabytes,
+              found.memory_free_gigabytes);
+  std::printf("\"backends\": {\"gloo\": %s, \"mpi\": %s}, \"mpirun\": %s, ", yes(kGloo), yes(kMpi),
+              found.mpirun.empty() ? "null" : json_string(found.mpirun).c_str());
+  if (found.torch) {
+    std::printf("\"torch\": {\"version\": %s, \"blas\": %s, \"parallel\": %s}, ",
+                json_string(found.torch->version).c_str(), json_string(found.torch->blas).c_str(),
+                json_string(found.torch->parallel).c_str());
+  } else {
+    std::printf("\"torch\": null, ");
+  }
+  std::printf("\"variables\": {");
+  for (const auto& [name, value] : found.variables) {
+    std::printf("%s%s: %s", name == found.variables.front().first ? "" : ", ", json_string(name).c_str(),
+                json_string(value).c_str());
+  }
+  std::printf("}, \"temporary_folder\": {\"path\": %s, \"writable\": %s}, \"loopback\": %s, \"problems\": [",
+              json_string(found.temporary_folder).c_str(), yes(found.temporary_folder_works),
+              yes(found.loopback_works));
+  for (const Problem& problem : found.problems) {
+    std::printf("%s{\"stops_training\": %s, \"text\": %s}", &problem == &found.problems.front() ? "" : ", ",
+                yes(problem.stops_training), json_string(problem.text).c_str());
+  }
+  std::printf("]}\n");
+}
+
+void print_text(const Findings& found) {
+  const auto line = [](const char* name, const std::string& value) {
+    std::printf("%-12s %s\n", name, value.c_str());
+  };
+  char memory[64];
+  std::snprintf(memory, sizeof(memory), "%.1f GB, %.1f free", found.memory_gigabytes,
+                found.memory_free_gigabytes);
+  line("gravac", GRAVAC_VERSION);
+  line("SIMD", simd_name());
+  line("cores", std::to_string(found.cores_allowed) + " of " + std::to_string(found.cores));
+  line("memory", memory);
+  line("backends", std::string(kGloo ? "gloo" : "") + (kGloo && kMpi ? ", " : "") + (kMpi ? "mpi" : "") +
+                       (kGloo || kMpi ? "" : "none"));
+  line("mpirun", found.mpirun.empty() ? "not found" : found.mpirun);
+  line("torch", found.torch
+                    ? found.torch->version + ", BLAS " + found.torch->blas + ", " + found.torch->parallel
+                    : "not in this build");
+  for (const auto& [name, value] : found.variables) line("variable", name + "=" + value);
+  line("temporary", found.temporary_folder + (found.temporary_folder_works ? "" : ", not writable"));
+  line("loopback", found.loopback_works ? "works" : "does not work");
+  for (const Problem& problem : found.problems) {
+    line(problem.stops_training ? "PROBLEM" : "note", problem.text);
+  }
+  if (found.problems.empty()) std::printf("\nAll is well.\n");
+}
+
+}  // namespace
+
+int show_doctor(bool json) {
+  const Findings found = examine();
+  json ? print_json(found) : print_text(found);
+  for (const Problem& problem : found.problems) {
+    if (problem.stops_training) return 1;
+  }
+  return 0;
+}
+
+}  // namespace gravac::apps

@@ -1,0 +1,154 @@
+#include "apps/train.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cctype>
+#include <cstdio>
+#include <optional>
+
+#include "apps/catalog.h"
+#include "gravac/require.h"
+#include "train/launch.h"
+#include "train/options.h"
+
+namespace gravac::train {
+int run(const TrainOptions& options, const std::optional<Place>& place);
+}
+
+namespace gravac::apps {
+namespace {
+
+using train::OptionInfo;
+using train::Place;
+using train::TrainOptions;
+
+constexpr std::size_t kColumn = 36;  // of help, where descriptions begin
+
+// Both --name and --no-name, so that a flag can take back what a file says; help
+// shows the one that changes something.
+void add_switch(CLI::App& app, const OptionInfo& option) {
+  const std::string name(option.name);
+  std::string help(option.help);
+  const bool on = option.otherwise == "true";
+  app.add_flag("--" + name)->description(help)->group(on ? "" : std::string(option.group));
+  if (!help.empty()) help[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(help[0])));
+  app.add_flag("--no-" + name)->description("Do not " + help)->group(on ? std::string(option.group) : "");
+}
+
+// The table checks values; here they are all text. Choices too long for the left
+// column go to the right one.
+void add_value(CLI::App& app, const OptionInfo& option) {
+  std::string value(option.value), help(option.help);
+  if (option.name.size() + value.size() > kColumn - 6 && option.kind == OptionInfo::Kind::choice) {
+    help += ": " + value;
+    value = "NAME";
+  }
+  if (!option.otherwise.empty()) help += " [" + std::string(option.otherwise) + "]";
+  app.add_option("--" + std::string(option.name))
+      ->description(help)
+      ->group(std::string(option.group))
+      ->type_name(value)
+      ->expected(1);
+}
+
+// Under --workers only those launchers count that have certainly started this very
+// process: a script of Slurm may start workers by itself.
+train::Variables variables_of(const TrainOptions& options) {
+  train::Variables all = train::process_environment();
+  if (options.workers == 0) return all;
+  return [all](const std::string& name) { return name.starts_with("SLURM_") ? std::nullopt : all(name); };
+}
+
+void check_place(const TrainOptions& options, const Place& place) {
+  if (place.source == "gravac") return;
+  require(options.workers == 0 || place.size == 1, "--workers ", options.workers, " found, but ",
+          place.source, " has started ", place.size, " workers already; leave --workers out");
+  require(!options.emulate || place.size == 1, "--emulate rehearses all workers in one process, but ",
+          place.source, " has started ", place.size);
+  require(options.backend != "mpi" || place.source != "torchrun",
+          "--backend mpi found under torchrun; start the workers by mpirun -n ", place.size);
+  if (options.backend == "gloo" && place.size > 1) train::meeting_of(place, options.out);
+}
+
+bool built_in(const std::string& backend) {
+#ifndef GRAVAC_MPI
+  if (backend == "mpi") return false;
+#endif
+  return !backend.empty();
+}
+
+struct Job {
+  TrainOptions options;
+  std::optional<Place> place;
+};
+
+Job prepare(train::Settings settings) {
+  std::vector<const char*> environment;
+  for (char** entry = environ; *entry; ++entry) environment.push_back(*entry);
+  train::add_variables(settings, environment);
+  if (const auto config = settings.find("config"); config != settings.end()) {
+    train::add_file(settings, config->second.value);
+  }
+  Job job{.options = train::train_options(settings, catalog())};
+  require(built_in(job.options.backend), "--backend ", job.options.backend,
+          " found, which is not in this build; see gravac doctor");
+  job.place = train::place_from_environment(variables_of(job.options));
+  if (job.place) check_place(job.options, *job.place);
+  return job;
+}
+
+}  // namespace
+
+TrainCommand::TrainCommand(CLI::App& train) : app_(train) {
+  app_.get_formatter()->column_width(kColumn);
+  for (const OptionInfo& option : train::option_table()) {
+    option.kind == OptionInfo::Kind::flag ? add_switch(app_, option) : add_value(app_, option);
+  }
+  app_.add_flag("--print-config", print_config_, "Print all options as a TOML file, and stop")
+      ->group("Output");
+  app_.footer(
+      "Every option can also be given as a variable (GRAVAC_FACTOR_MIN=20) or in the file\n"
+      "(factor-min = 20). Flags win over variables, variables over the file.\n"
+      "Example: gravac train --workers 4 --policy gravac --link 100mbit,1ms --epochs 3");
+}
+
+train::Settings TrainCommand::flags() const {
+  train::Settings settings;
+  for (const OptionInfo& option : train::option_table()) {
+    const std::string name(option.name);
+    const CLI::Option* given = app_.get_option("--" + name);
+    if (option.kind != OptionInfo::Kind::flag) {
+      if (given->count() > 0) settings[name] = {given->results().front(), "--" + name};
+      continue;
+    }
+    const bool on = given->count() > 0, off = app_.get_option("--no-" + name)->count() > 0;
+    require(!(on && off), "--", name, " and --no-", name, " found, one of the two expected");
+    if (on) settings[name] = {"true", "--" + name};
+    if (off) settings[name] = {"false", "--no-" + name};
+  }
+  return settings;
+}
+
+int TrainCommand::run(const std::vector<std::string>& arguments) const {
+  Job job;
+  try {
+    job = prepare(flags());
+  } catch (const Error& error) {
+    std::fprintf(stderr, "gravac: %s\n", error.what());
+    return 2;
+  }
+  const TrainOptions& options = job.options;
+  if (print_config_) {
+    std::fputs(options.config.c_str(), stdout);
+    return 0;
+  }
+  const bool started = job.place && job.place->source == "gravac";
+  if (options.workers > 1 && !started) {
+    return train::run_workers(
+        {.workers = options.workers, .timeout_seconds = options.timeout, .arguments = arguments});
+  }
+  return train::run(options, job.place);
+}
+
+}  // namespace gravac::apps

@@ -1,0 +1,379 @@
+#include "train/launch.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+
+#include "gravac/require.h"
+
+namespace gravac::train {
+namespace {
+
+constexpr double kGraceSeconds = 5;  // beyond the timeout, for workers to end by themselves
+
+// Variables of one launcher, which are there together or not at all.
+class Set {
+ public:
+  Set(const Variables& variables, std::string source) : variables_(variables), source_(std::move(source)) {}
+
+  std::string text(const std::string& name) const {
+    const auto value = variables_(name);
+    require(value.has_value(), source_, ": ", name, " is not set, though others of its variables are");
+    return *value;
+  }
+  std::size_t number(const std::string& name) const { return parse(name, text(name)); }
+  std::size_t number_or(const std::string& name, std::size_t otherwise) const {
+    const auto value = variables_(name);
+    return value ? parse(name, *value) : otherwise;
+  }
+  std::string text_or(const std::string& name, const std::string& otherwise) const {
+    return variables_(name).value_or(otherwise);
+  }
+  bool any(std::initializer_list<const char*> names) const {
+    return std::any_of(names.begin(), names.end(),
+                       [&](const char* name) { return variables_(name).has_value(); });
+  }
+  std::size_t parse(const std::string& name, const std::string& value) const {
+    std::size_t result = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
+    require(error == std::errc() && end == value.data() + value.size(), source_, ": ", name, " '", value,
+            "' found, a whole number expected");
+    return result;
+  }
+  const std::string& source() const { return source_; }
+
+ private:
+  const Variables& variables_;
+  std::string source_;
+};
+
+Place checked(Place place, const Set& set) {
+  place.source = set.source();
+  require(place.rank < place.size, place.source, ": rank ", place.rank, " of ", place.size,
+          " workers found, a rank below the number of workers expected");
+  require(place.local_rank < place.local_size && place.local_size <= place.size, place.source,
+          ": local rank ", place.local_rank, " of ", place.local_size, " found, with ", place.size,
+          " workers in all");
+  return place;
+}
+
+void add_master(const Set& set, Place& place) {
+  place.master_address = set.text("MASTER_ADDR");
+  const std::size_t port = set.number("MASTER_PORT");
+  require(port >= 1 && port <= 65535, set.source(), ": MASTER_PORT ", port, " found, 1 to 65535 expected");
+  place.master_port = static_cast<std::uint16_t>(port);
+}
+
+Place own_place(const Set& set) {
+  Place place{.rank = set.number("GRAVAC_WORKER_RANK"), .size = set.number("GRAVAC_WORKER_SIZE")};
+  place.local_rank = place.rank;
+  place.local_size = place.size;
+  place.store = set.text("GRAVAC_WORKER_STORE");
+  return place;
+}
+
+Place torchrun_place(const Set& set) {
+  Place place{.rank = set.number("RANK"),
+              .size = set.number("WORLD_SIZE"),
+              .local_rank = set.number("LOCAL_RANK"),
+              .local_size = set.number("LOCAL_WORLD_SIZE")};
+  add_master(set, place);
+  return place;
+}
+
+Place open_mpi_place(const Set& set) {
+  Place place{.rank = set.number("OMPI_COMM_WORLD_RANK"),
+              .size = set.number("OMPI_COMM_WORLD_SIZE"),
+              .local_rank = set.number("OMPI_COMM_WORLD_LOCAL_RANK"),
+              .local_size = set.number("OMPI_COMM_WORLD_LOCAL_SIZE")};
+  place.run = set.text_or("PMIX_NAMESPACE", set.text_or("OMPI_MCA_ess_base_jobid", ""));
+  return place;
+}
+
+// PMI itself does not tell who is on this machine; Hydra does. Otherwise all are taken to be.
+Place pmi_place(const Set& set) {
+  Place place{.rank = set.number("PMI_RANK"), .size = set.number("PMI_SIZE")};
+  place.local_rank = set.number_or("MPI_LOCALRANKID", place.rank);
+  place.local_size = set.number_or("MPI_LOCALNRANKS", place.size);
+  return place;
+}
+
+// Slurm writes tasks per node as "4(x2),3": two nodes with 4, one with 3.
+std::size_t slurm_tasks_here(const Set& set, std::string_view tasks, std::size_t node) {
+  while (!tasks.empty()) {
+    const std::string_view group = tasks.substr(0, tasks.find(','));
+    tasks.remove_prefix(std::min(group.size() + 1, tasks.size()));
+    const std::size_t bracket = std::min(group.find("(x"), group.size());
+    const std::size_t count = set.parse("SLURM_TASKS_PER_NODE", std::string(group.substr(0, bracket)));
+    if (bracket == group.size()) {
+      if (node == 0) return count;
+      --node;
+      continue;
+    }
+    const std::string_view times =
+        group.substr(bracket + 2, group.size() - std::min(group.size(), bracket + 3));
+    const std::size_t nodes = set.parse("SLURM_TASKS_PER_NODE", std::string(times));
+    if (node < nodes) return count;
+    node -= nodes;
+  }
+  return 0;
+}
+
+Place slurm_place(const Set& set) {
+  Place place{.rank = set.number("SLURM_PROCID"),
+              .size = set.number_or("SLURM_STEP_NUM_TASKS", 0),
+              .local_rank = set.number("SLURM_LOCALID")};
+  if (place.size == 0) place.size = set.number("SLURM_NTASKS");
+  const std::string tasks = set.text_or("SLURM_STEP_TASKS_PER_NODE", set.text_or("SLURM_TASKS_PER_NODE", ""));
+  place.local_size = slurm_tasks_here(set, tasks, set.number_or("SLURM_NODEID", 0));
+  if (place.local_size == 0) place.local_size = place.size;
+  if (const std::string job = set.text_or("SLURM_JOB_ID", ""); !job.empty()) {
+    place.run = job + "." + set.text_or("SLURM_STEP_ID", "0") + "." + set.text_or("SLURM_RESTART_COUNT", "0");
+  }
+  return place;
+}
+
+// A folder of our own in the place for temporary files, gone with this object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string path = (std::filesystem::temp_directory_path() / "gravac-XXXXXX").string();
+    require(mkdtemp(path.data()) != nullptr, "launch: no folder can be made for '", path,
+            "': ", std::strerror(errno));
+    path_ = path;
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// The signals of interest, kept from this thread while it waits for them.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigemptyset(&held_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&held_, signal);
+    pthread_sigmask(SIG_BLOCK, &held_, &before_);
+  }
+  ~HeldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+  // The next signal, or 0 after `seconds`.
+  int wait(double seconds) const {
+    const timespec limit{.tv_sec = static_cast<time_t>(seconds),
+                         .tv_nsec = static_cast<long>((seconds - std::floor(seconds)) * 1e9)};
+    const int signal = sigtimedwait(&held_, nullptr, &limit);
+    return signal > 0 ? signal : 0;
+  }
+  const sigset_t& before() const { return before_; }
+
+ private:
+  sigset_t held_{}, before_{};
+};
+
+std::vector<char*> pointers(std::vector<std::string>& strings) {
+  std::vector<char*> all;
+  for (std::string& string : strings) all.push_back(string.data());
+  all.push_back(nullptr);
+  return all;
+}
+
+std::vector<std::string> environment_of(std::size_t rank, std::size_t size, const std::string& store) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry; ++entry) {
+    if (!std::string_view(*entry).starts_with("GRAVAC_WORKER_")) all.emplace_back(*entry);
+  }
+  all.push_back("GRAVAC_WORKER_RANK=" + std::to_string(rank));
+  all.push_back("GRAVAC_WORKER_SIZE=" + std::to_string(size));
+  all.push_back("GRAVAC_WORKER_STORE=" + store);
+  return all;
+}
+
+// Becomes the worker. Between fork and exec only plain system calls are safe.
+[[noreturn]] void become(const char* program, char** arguments, char** environment, bool silent, pid_t parent,
+                         const sigset_t& mask) {
+  // A group of its own: Ctrl-C reaches workers through us alone, once. And no worker outlives us.
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(1);
+  const int null = open("/dev/null", O_RDWR);
+  if (null >= 0) {
+    dup2(null, STDIN_FILENO);
+    if (silent) dup2(null, STDOUT_FILENO);
+    if (null > STDERR_FILENO) close(null);
+  }
+  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
+  execve(program, arguments, environment);
+  constexpr char kFailed[] = "launch: the program could not be started\n";
+  if (write(STDERR_FILENO, kFailed, sizeof(kFailed) - 1) < 0) _exit(126);
+  _exit(127);
+}
+
+// Workers that run, by rank.
+class Processes {
+ public:
+  ~Processes() {
+    send(SIGKILL);
+    for (const pid_t pid : pids_) {
+      if (pid > 0) waitpid(pid, nullptr, 0);
+    }
+  }
+
+  void start(const Launch& launch, const std::string& store, const sigset_t& mask) {
+    std::vector<std::string> arguments = launch.arguments;
+    const std::vector<char*> argv = pointers(arguments);
+    const pid_t parent = getpid();
+    for (std::size_t rank = 0; rank < launch.workers; ++rank) {
+      std::vector<std::string> environment = environment_of(rank, launch.workers, store);
+      std::vector<char*> envp = pointers(environment);
+      std::vector<char*> args = argv;
+      const pid_t pid = fork();
+      if (pid == 0) become(launch.program.c_str(), args.data(), envp.data(), rank != 0, parent, mask);
+      require(pid > 0, "launch: worker ", rank, " of ", launch.workers,
+              " cannot be started: ", std::strerror(errno));
+      pids_.push_back(pid);
+      ++running_;
+    }
+  }
+
+  // Calls ended(rank, exit code) for each that has ended since.
+  template <class Ended>
+  void reap(const Ended& ended) {
+    for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
+      int status = 0;
+      if (pids_[rank] <= 0 || waitpid(pids_[rank], &status, WNOHANG) != pids_[rank]) continue;
+      pids_[rank] = 0;
+      --running_;
+      ended(rank, status);
+    }
+  }
+
+  void send(int signal) const {
+    for (const pid_t pid : pids_) {
+      if (pid > 0) kill(pid, signal);
+    }
+  }
+
+  std::size_t running() const { return running_; }
+
+ private:
+  std::vector<pid_t> pids_;
+  std::size_t running_ = 0;
+};
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// What becomes of a run: who failed first, which signal came, until when to wait.
+struct Outcome {
+  int failed = 0;
+  int signal = 0;
+  double deadline = 0;  // 0: none
+
+  void worker_ended(std::size_t rank, int status, double limit) {
+    if (status == 0) return;
+    const bool killed = WIFSIGNALED(status);
+    if (deadline == 0) deadline = now_seconds() + limit;
+    if (killed && deadline > now_seconds()) {
+      std::fprintf(stderr, "gravac: worker %zu was ended by signal %d (%s)\n", rank, WTERMSIG(status),
+                   strsignal(WTERMSIG(status)));
+    }
+    if (failed == 0) failed = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  }
+};
+
+}  // namespace
+
+Variables process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    if (!value || !*value) return std::nullopt;
+    return value;
+  };
+}
+
+std::optional<Place> place_from_environment(const Variables& variables) {
+  const Set own(variables, "gravac"), torchrun(variables, "torchrun"), mpirun(variables, "mpirun"),
+      slurm(variables, "slurm");
+  if (own.any({"GRAVAC_WORKER_RANK", "GRAVAC_WORKER_SIZE", "GRAVAC_WORKER_STORE"})) {
+    return checked(own_place(own), own);
+  }
+  if (torchrun.any({"RANK", "WORLD_SIZE"})) return checked(torchrun_place(torchrun), torchrun);
+  std::optional<Place> place;
+  if (mpirun.any({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"})) {
+    place = checked(open_mpi_place(mpirun), mpirun);
+  } else if (mpirun.any({"PMI_RANK", "PMI_SIZE"})) {
+    place = checked(pmi_place(mpirun), mpirun);
+  } else if (slurm.any({"SLURM_PROCID"})) {
+    place = checked(slurm_place(slurm), slurm);
+  }
+  // Scripts often set these for torch by themselves.
+  if (place && variables("MASTER_ADDR")) add_master(place->source == "slurm" ? slurm : mpirun, *place);
+  return place;
+}
+
+Meeting meeting_of(const Place& place, const std::string& out) {
+  if (!place.store.empty()) return {.file = place.store};
+  if (!place.master_address.empty()) return {.address = place.master_address, .port = place.master_port};
+  require(!out.empty(), place.source,
+          ": the workers have nowhere to meet; give --out, a folder all of them reach, ",
+          "or set MASTER_ADDR and MASTER_PORT");
+  return {.file = out + "/meeting." + place.source + (place.run.empty() ? "" : "." + place.run)};
+}
+
+unsigned share_of_cores(const Place& place) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const bool known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
+  const auto cores = known ? static_cast<std::size_t>(CPU_COUNT(&allowed)) : std::size_t{1};
+  return static_cast<unsigned>(std::max<std::size_t>(1, cores / std::max<std::size_t>(1, place.local_size)));
+}
+
+int run_workers(const Launch& launch) {
+  const TemporaryFolder folder;
+  const HeldSignals signals;
+  Processes workers;
+  workers.start(launch, folder.path() + "/store", signals.before());
+  const double limit = launch.timeout_seconds + kGraceSeconds;
+  Outcome outcome;
+  while (workers.running() > 0) {
+    const double left = outcome.deadline == 0 ? 3600 : outcome.deadline - now_seconds();
+    const int signal = signals.wait(std::clamp(left, 0.0, 3600.0));
+    if (signal != 0 && signal != SIGCHLD) {
+      if (outcome.failed == 0 && outcome.signal == 0) outcome.signal = signal;
+      workers.send(signal == SIGHUP ? SIGTERM : signal);
+    }
+    workers.reap([&](std::size_t rank, int status) { outcome.worker_ended(rank, status, limit); });
+    if (outcome.deadline != 0 && now_seconds() > outcome.deadline && workers.running() > 0) {
+      std::fprintf(stderr, "gravac: %zu workers did not end %.0f s after the first failed; killed\n",
+                   workers.running(), limit);
+      workers.send(SIGKILL);
+      outcome.deadline = now_seconds() + limit;
+    }
+  }
+  return outcome.signal != 0 ? 128 + outcome.signal : outcome.failed;
+}
+
+}  // namespace gravac::train

@@ -1,0 +1,321 @@
+#include "train/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "gravac/aggregator.h"
+#include "gravac/clock.h"
+#include "gravac/require.h"
+#include "gravac/thread_comm.h"
+
+namespace gravac::train {
+namespace {
+
+using Kind = OptionInfo::Kind;
+using Scope = OptionInfo::Scope;
+
+template <class Number>
+std::optional<Number> read(std::string_view text) {
+  Number result{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), result);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return result;
+}
+
+// Every option, checked: as given or as the table has it.
+class Checked {
+ public:
+  explicit Checked(const Settings& given) {
+    for (const OptionInfo& option : option_table()) {
+      Setting& setting = all_[std::string(option.name)];
+      const auto found = given.find(option.name);
+      setting = found != given.end()
+                    ? found->second
+                    : Setting{std::string(option.otherwise), "--" + std::string(option.name)};
+      if (found != given.end() || !option.otherwise.empty())
+        setting.value = canonical(option, setting.value, setting.source);
+      if (found != given.end()) given_.push_back(option.name);
+    }
+  }
+
+  const Setting& operator[](std::string_view name) const { return all_.find(name)->second; }
+  const std::string& text(std::string_view name) const { return (*this)[name].value; }
+  const std::string& source(std::string_view name) const { return (*this)[name].source; }
+  bool has(std::string_view name) const { return !text(name).empty(); }
+  bool given(std::string_view name) const {
+    return std::find(given_.begin(), given_.end(), name) != given_.end();
+  }
+  bool on(std::string_view name) const { return text(name) == "true"; }
+  double number(std::string_view name) const { return *read<double>(text(name)); }
+  std::size_t count(std::string_view name) const {
+    return static_cast<std::size_t>(*read<std::int64_t>(text(name)));
+  }
+  // As a message names it: "--lr 0.5".
+  std::string quote(std::string_view name) const { return source(name) + " " + text(name); }
+
+ private:
+  Settings all_;
+  std::vector<std::string_view> given_;
+};
+
+double seconds_from_string(const std::string& text, const std::string& source) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789.e-+"), text.size());
+  const auto value = read<double>(std::string_view(text).substr(0, digits));
+  for (const auto& [unit, seconds] : kUnits) {
+    if (value && *value >= 0 && std::isfinite(*value) && text.substr(digits) == unit) return *value * seconds;
+  }
+  throw Error(source + ": '" + text + "' found, a time such as 60ms expected");
+}
+
+Link link_of(const std::string& text, const std::string& source) {
+  try {
+    return link_from_string(text);
+  } catch (const Error& error) {
+    throw Error(source + ": " + error.what());
+  }
+}
+
+TrainOptions::Emulate emulate_of(const Setting& setting) {
+  constexpr std::string_view kParts[] = {"workers", "link", "compute", "compress"};
+  std::map<std::string, std::string, std::less<>> parts;
+  for (const std::string& part : split(setting.value, ',')) {
+    const std::size_t equals = std::min(part.find('='), part.size());
+    const std::string name = part.substr(0, equals);
+    require(std::find(std::begin(kParts), std::end(kParts), name) != std::end(kParts) && equals < part.size(),
+            setting.source, ": '", part,
+            "' found, workers=N,link=RATE/DELAY,compute=TIME and perhaps compress=TIME expected");
+    require(parts.emplace(name, part.substr(equals + 1)).second, setting.source, ": ", name,
+            " is given twice");
+  }
+  for (const char* needed : {"workers", "link", "compute"}) {
+    require(parts.contains(needed), setting.source, ": no ", needed, "= in '", setting.value,
+            "', workers=N,link=RATE/DELAY,compute=TIME expected");
+  }
+  const auto workers = read<std::int64_t>(parts["workers"]);
+  require(workers && *workers >= 1 && *workers <= 4096, setting.source, ": workers '", parts["workers"],
+          "' found, a whole number from 1 to 4096 expected");
+  return {.workers = static_cast<std::size_t>(*workers),
+          .link = link_of(parts["link"], setting.source),
+          .compute_seconds = seconds_from_string(parts["compute"], setting.source),
+          .compress_seconds_per_entry =
+              parts.contains("compress") ? seconds_from_string(parts["compress"], setting.source) : 0};
+}
+
+TrainOptions::Until until_of(const Setting& setting) {
+  const std::size_t equals = std::min(setting.value.find('='), setting.value.size());
+  const std::string metric = setting.value.substr(0, equals);
+  const std::string number = setting.value.substr(std::min(equals + 1, setting.value.size()));
+  const double value = read<double>(number).value_or(std::nan(""));
+  const bool share = metric == "top1" || metric == "top5";
+  require((share || metric == "ppl") && !std::isnan(value), setting.source, ": '", setting.value,
+          "' found, top1=SHARE, top5=SHARE or ppl=VALUE expected");
+  require(share ? value > 0 && value <= 1 : value >= 1 && std::isfinite(value), setting.source, ": '",
+          setting.value, "' found, ", share ? "a share above 0, at most 1" : "a perplexity of at least 1",
+          " expected");
+  return {.metric = metric, .value = value};
+}
+
+const Known& known(const std::vector<Known>& all, const Setting& setting, const char* what) {
+  std::vector<std::string_view> names;
+  std::string list;
+  for (const Known& entry : all) {
+    if (entry.name == setting.value) return entry;
+    names.push_back(entry.name);
+    list += (list.empty() ? "" : ", ") + entry.name;
+  }
+  require(!names.empty(), setting.source, ": no ", what, " is built in");
+  throw Error(setting.source + ": no such " + what + " '" + setting.value + "'; did you mean '" +
+              std::string(nearest(setting.value, names)) + "'? Known: " + list);
+}
+
+void check_data(const Checked& in, const Catalog& catalog) {
+  const Known& model = known(catalog.models, in["model"], "model");
+  const Known& data = known(catalog.data, in["data"], "data set");
+  const char* const kinds[] = {"images", "text"};
+  require(model.text == data.text, in.quote("model"), " is made for ", kinds[model.text], ", ",
+          in.quote("data"), " holds ", kinds[data.text]);
+  require(!data.needs_files || in.has("data-dir"), in.quote("data"),
+          " needs --data-dir, the folder with its files");
+  require(data.needs_files || !in.has("data-dir"), in.quote("data-dir"), " found, but ", in.quote("data"),
+          " is built in and reads no files");
+  require(!in.has("skew") || !data.text, in.quote("skew"), " needs labelled images, ", in.quote("data"),
+          " is text");
+  if (in.has("until")) {
+    const bool perplexity = until_of(in["until"]).metric == "ppl";
+    require(perplexity == data.text, in.quote("until"), " found, but ", in.quote("data"), " is measured by ",
+            data.text ? "ppl" : "top1 and top5");
+  }
+}
+
+void check_workers(const Checked& in) {
+  const bool mpi = in.text("backend") == "mpi";
+  require(!(mpi && in.has("workers")), in.quote("workers"), " starts workers over Gloo; with ",
+          in.quote("backend"), " start them by mpirun -n ", in.text("workers"));
+  require(!(mpi && in.has("interface")), in.quote("interface"), " is for --backend gloo, not mpi");
+  if (!in.has("emulate")) return;
+  const auto alone = [&](bool good, std::string_view other) {
+    require(good, in.source("emulate"), " rehearses all workers in this process; ", in.source(other), " ",
+            "cannot be combined with it");
+  };
+  alone(!in.has("link"), "link");
+  alone(!in.has("workers"), "workers");
+  alone(!in.on("overlap"), "overlap");
+  alone(!mpi, "backend");
+}
+
+void check_training(const Checked& in) {
+  const bool momentum_memory = in.text("memory") == "momentum";
+  require(!(momentum_memory && in.on("nesterov")), in.quote("memory"),
+          " keeps the momentum itself and knows no Nesterov; leave ", in.source("nesterov"), " out");
+  require(!in.on("nesterov") || in.number("momentum") > 0, in.source("nesterov"),
+          " needs a momentum above 0, ", in.quote("momentum"), " found");
+  require(!(in.has("steps") && in.has("epochs")), in.quote("steps"), " and ", in.quote("epochs"),
+          " found, one of the two expected");
+  require(!in.has("steps") || in.count("warmup") <= in.count("steps"), in.quote("warmup"),
+          " is longer than the run, ", in.quote("steps"));
+  require(in.has("out") || !in.on("resume"), in.source("resume"),
+          " needs --out, the folder with the checkpoints");
+  require(in.has("out") || in.count("checkpoint-every") == 0, in.quote("checkpoint-every"),
+          " needs --out, the folder for the checkpoints");
+  const auto shares = split(in.text("decay-at"), ',');
+  for (std::size_t i = 1; i < shares.size(); ++i) {
+    require(*read<double>(shares[i - 1]) < *read<double>(shares[i]), in.source("decay-at"), ": '",
+            in.text("decay-at"), "' found, rising shares expected");
+  }
+}
+
+// What the engine is told: values that differ from its own. The momentum memory takes
+// the place of the optimizer's momentum, and gets its options.
+Options engine_options(const Checked& in) {
+  Options options;
+  for (const OptionInfo& option : option_table()) {
+    if (option.scope != Scope::engine || !in.has(option.name)) continue;
+    const std::string& value = in.text(option.name);
+    if (option.otherwise.empty() || value != canonical(option, std::string(option.otherwise), "")) {
+      options.emplace(option.name, value);
+    }
+  }
+  if (in.text("seed") != "0") options["seed"] = in.text("seed");
+  if (in.text("memory") == "momentum") {
+    for (const char* name : {"momentum", "weight-decay", "clip"}) options[name] = in.text(name);
+  }
+  return options;
+}
+
+// Builds the engine once, for the errors only the library can find.
+void check_engine(const Checked& in, const Options& options) {
+  const std::string& policy = in.text("policy");
+  const bool both =
+      (in.given("factor-min") && in.given("factor-max")) || policy == "gravac" || policy == "accordion";
+  require(!both || in.number("factor-min") <= in.number("factor-max"), in.quote("factor-min"), " is above ",
+          in.quote("factor-max"));
+  Layout layout;
+  layout.add("weights", 64);
+  Setup setup = make_setup(options, layout, 1);
+  ThreadGroup group(1);
+  const auto comm = group.join(0);
+  SteadyClock clock;
+  Aggregator(layout, std::move(setup.policy), setup.options, *comm, clock);
+}
+
+std::string quoted(std::string_view text) {
+  std::string all = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') all += '\\';
+    if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) {
+      all += c;
+      continue;
+    }
+    char room[8];
+    std::snprintf(room, sizeof(room), "\\u%04x", static_cast<unsigned>(c));
+    all += room;
+  }
+  return all + "\"";
+}
+
+std::string to_toml(const Checked& in) {
+  std::string all = "# gravac train: every option as in effect; gravac train --config reads it.\n";
+  std::string_view group;
+  for (const OptionInfo& option : option_table()) {
+    if (option.name == "config") continue;
+    if (option.group != group) all += "\n# " + std::string(option.group) + "\n";
+    group = option.group;
+    const std::string& value = in.text(option.name);
+    const bool bare = option.kind == Kind::count || option.kind == Kind::number || option.kind == Kind::flag;
+    if (value.empty()) {
+      all += "# " + std::string(option.name) + " = " + std::string(option.value) + "\n";
+    } else {
+      all += std::string(option.name) + " = " +
+             (bare                           ? value
+              : option.kind == Kind::numbers ? "[" + value + "]"
+                                             : quoted(value)) +
+             "\n";
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+bool TrainOptions::momentum_memory() const {
+  const auto memory = engine.find("memory");
+  return memory != engine.end() && memory->second == "momentum";
+}
+
+TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
+  const Checked in(settings);
+  check_data(in, catalog);
+  check_workers(in);
+  check_training(in);
+  TrainOptions out;
+  out.engine = engine_options(in);
+  check_engine(in, out.engine);
+
+  out.model = in.text("model");
+  out.data = in.text("data");
+  out.data_dir = in.text("data-dir");
+  if (in.has("workers")) out.workers = in.count("workers");
+  out.backend = in.text("backend");
+  out.overlap = in.on("overlap");
+  out.batch = in.count("batch");
+  out.lr = in.number("lr");
+  out.momentum = in.number("momentum");
+  out.weight_decay = in.number("weight-decay");
+  out.clip = in.number("clip");
+  out.nesterov = in.on("nesterov");
+  out.schedule = in.text("schedule");
+  out.warmup = in.count("warmup");
+  out.decay_at.clear();
+  for (const std::string& share : split(in.text("decay-at"), ','))
+    out.decay_at.push_back(*read<double>(share));
+  out.decay_by = in.number("decay-by");
+  out.schedule_by_effective = in.text("schedule-by") == "effective";
+  if (in.has("steps")) out.steps = in.count("steps");
+  if (in.has("epochs")) out.epochs = in.number("epochs");
+  if (in.has("until")) out.until = until_of(in["until"]);
+  out.eval_every = in.count("eval-every");
+  out.window_tokens = in.count("tokens");
+  out.augment = in.on("augment");
+  if (in.has("skew")) out.skew = in.number("skew");
+  out.seed = in.count("seed");
+  out.timeout = in.number("timeout");
+  if (in.has("link")) out.link = link_of(in.text("link"), in.source("link"));
+  if (in.has("emulate")) out.emulate = emulate_of(in["emulate"]);
+  out.checkpoint_every = in.count("checkpoint-every");
+  out.resume = in.on("resume");
+  out.out = in.text("out");
+  out.json = in.on("json");
+  out.threads = static_cast<unsigned>(in.count("threads"));
+  out.interface = in.text("interface");
+
+  out.config = to_toml(in);
+  for (const OptionInfo& option : option_table()) {
+    if (option.scope == Scope::run) out.facts.emplace_back(option.name, in.text(option.name));
+  }
+  return out;
+}
+
+}  // namespace gravac::train
