@@ -3,12 +3,10 @@
 #include <cstdio>
 #include <optional>
 
-#include "train/launch.h"
-#include "train/options.h"
+#include "apps/catalog.h"
+#include "train/run.h"
 
 namespace gravac::train {
-
-int run(const TrainOptions&, const std::optional<Place>&);
 
 int run(const TrainOptions&, const std::optional<Place>&) {
   std::fprintf(stderr, "gravac: this build cannot train: it was made without torch (see gravac doctor)\n");
@@ -16,3 +14,11 @@ int run(const TrainOptions&, const std::optional<Place>&) {
 }
 
 }  // namespace gravac::train
+
+namespace gravac::apps {
+
+train::Catalog catalog() {
+  return {};
+}
+
+}  // namespace gravac::apps

@@ -11,10 +11,7 @@
 #include "gravac/require.h"
 #include "train/launch.h"
 #include "train/options.h"
-
-namespace gravac::train {
-int run(const TrainOptions& options, const std::optional<Place>& place);
-}
+#include "train/run.h"
 
 namespace gravac::apps {
 namespace {

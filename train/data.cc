@@ -145,12 +145,72 @@ class ImageData : public Data {
   std::uint64_t seed_;
 };
 
-constexpr auto kImages = Shape::Kind::images;
+// Sample i is tokens [i * window, (i + 1) * window); what follows each is to be foretold.
+class TokenData : public Data {
+ public:
+  TokenData(TokenSet set, std::string_view name, const DataOptions& options)
+      : set_(std::move(set)),
+        shape_{.kind = Shape::Kind::tokens, .window = options.window, .classes = set_.words} {
+    require(options.window > 0, "data: a window of ", options.window, " tokens, at least 1 expected");
+    for (const auto* tokens : {&set_.train, &set_.test})
+      require(samples(*tokens) > 0, "data: ", name, ": ", tokens->size(), " tokens to ",
+              tokens == &set_.train ? "train" : "test", " on, at least ", options.window + 1,
+              " expected for a window of ", options.window);
+  }
+
+  const Shape& shape() const override { return shape_; }
+  std::size_t train_size() const override { return samples(set_.train); }
+  std::size_t test_size() const override { return samples(set_.test); }
+  std::span<const std::int64_t> labels() const override { return {}; }
+
+  Batch train(std::span<const std::size_t> which, std::uint64_t) const override {
+    Batch batch = empty_batch(which.size());
+    for (std::size_t i = 0; i < which.size(); ++i) {
+      require_sample(which[i], train_size());
+      write(set_.train, which[i], batch, i);
+    }
+    return batch;
+  }
+
+  Batch test(std::size_t begin, std::size_t end) const override {
+    require_range(begin, end, test_size());
+    Batch batch = empty_batch(end - begin);
+    for (std::size_t i = begin; i < end; ++i) write(set_.test, i, batch, i - begin);
+    return batch;
+  }
+
+ private:
+  std::size_t window() const { return static_cast<std::size_t>(shape_.window); }
+
+  std::size_t samples(const std::vector<std::int32_t>& tokens) const {
+    return tokens.empty() ? 0 : (tokens.size() - 1) / window();
+  }
+
+  Batch empty_batch(std::size_t size) const {
+    const auto b = static_cast<std::int64_t>(size);
+    return {torch::empty({b, shape_.window}, torch::kLong), torch::empty({b * shape_.window}, torch::kLong)};
+  }
+
+  void write(const std::vector<std::int32_t>& tokens, std::size_t from, Batch& batch, std::size_t to) const {
+    const std::int32_t* first = tokens.data() + from * window();
+    std::copy_n(first, window(), batch.input.data_ptr<std::int64_t>() + to * window());
+    std::copy_n(first + 1, window(), batch.target.data_ptr<std::int64_t>() + to * window());
+  }
+
+  TokenSet set_;
+  Shape shape_;
+};
+
+constexpr auto kImages = Shape::Kind::images, kTokens = Shape::Kind::tokens;
 
 constexpr std::array kDataSets = {
+    DataInfo{"images", "made here: 10,000 drawings of 10 shapes, 3 x 32 x 32", kImages, false},
+    DataInfo{"corpus", "made here: 220,000 words of a language of 1000", kTokens, false},
     DataInfo{"cifar10", "60,000 photographs in 10 classes, 3 x 32 x 32", kImages, true},
     DataInfo{"cifar100", "60,000 photographs in 100 classes, 3 x 32 x 32", kImages, true},
-    DataInfo{"images", "made here: 10,000 drawings of 10 shapes, 3 x 32 x 32", kImages, false},
+    DataInfo{"mnist", "70,000 handwritten digits, 28 x 28, or what else comes in idx files", kImages, true},
+    DataInfo{"words", "text word by word, as the Penn Treebank comes", kTokens, true},
+    DataInfo{"text", "any text byte by byte", kTokens, true},
 };
 
 }  // namespace
@@ -169,8 +229,15 @@ std::unique_ptr<Data> make_data(std::string_view name, const DataOptions& option
   require(!info->needs_dir || !options.dir.empty(), "data: '", name,
           "' is read from files, no folder was given");
   const auto images = [&](ImageSet set) { return std::make_unique<ImageData>(std::move(set), options); };
+  const auto tokens = [&](TokenSet set) {
+    return std::make_unique<TokenData>(std::move(set), name, options);
+  };
   if (name == "cifar10") return images(read_cifar(options.dir, 10));
   if (name == "cifar100") return images(read_cifar(options.dir, 100));
+  if (name == "mnist") return images(read_mnist(options.dir));
+  if (name == "words") return tokens(read_words(options.dir));
+  if (name == "text") return tokens(read_text(options.dir));
+  if (name == "corpus") return tokens(write_corpus(options.seed));
   return images(draw_images(options.seed));
 }
 

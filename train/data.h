@@ -41,7 +41,7 @@ class Data {
 };
 
 struct DataOptions {
-  std::string dir;           // where the files are
+  std::string dir;           // where the files are; for text, also a file
   std::int64_t window = 35;  // tokens in a sample of text
   bool augment = true;       // CIFAR: crops padded by 4, mirror images
   std::uint64_t seed = 0;    // of augmentation and of synthetic data: ranks must pass the same

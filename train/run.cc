@@ -234,18 +234,17 @@ std::unique_ptr<Comm> make_comm(const TrainOptions& options, const std::optional
                          .interface = options.interface});
 }
 
-int run_worker(TrainOptions options, const std::optional<Place>& place) {
+int run_worker(TrainOptions options, const Data& data, const std::optional<Place>& place) {
   const unsigned threads = options.threads > 0 ? options.threads : share_of_cores(place.value_or(Place{}));
   use_threads(threads);
   options.engine["threads"] = std::to_string(threads);
-  const std::unique_ptr<Data> data = load_data(options);
   ThreadGroup alone(1);
   std::unique_ptr<Comm> plain = make_comm(options, place);
   if (!plain) plain = alone.join(0);
   StopWatch clock;
   std::optional<PacedComm> paced;
   if (options.link) paced.emplace(*plain, *options.link, clock);
-  const Surroundings around{*data, paced ? static_cast<Comm&>(*paced) : *plain, *plain, clock};
+  const Surroundings around{data, paced ? static_cast<Comm&>(*paced) : *plain, *plain, clock};
   try {
     return Rank(options, around).run();
   } catch (const std::exception& error) {
@@ -259,11 +258,10 @@ int run_worker(TrainOptions options, const std::optional<Place>& place) {
 }
 
 // A cluster in one process and in virtual time: ranks are threads.
-int run_emulated(TrainOptions options) {
+int run_emulated(const TrainOptions& options, const Data& data) {
   const TrainOptions::Emulate& cluster = *options.emulate;
   const unsigned cores = options.threads > 0 ? options.threads : share_of_cores(Place{});
   use_threads(1);
-  const std::unique_ptr<Data> data = load_data(options);
   std::counting_semaphore<> turns(static_cast<std::ptrdiff_t>(cores));
   std::atomic<int> code{0};
   run_ranks(
@@ -271,7 +269,7 @@ int run_emulated(TrainOptions options) {
       [&](Comm& comm) {
         VirtualClock clock;
         PacedComm paced(comm, cluster.link, clock);
-        const int mine = Rank(options, {*data, paced, comm, clock, &turns}).run();
+        const int mine = Rank(options, {data, paced, comm, clock, &turns}).run();
         if (comm.rank() == 0) code = mine;
       },
       std::chrono::duration<double>(
@@ -283,7 +281,16 @@ int run_emulated(TrainOptions options) {
 
 int run(const TrainOptions& options, const std::optional<Place>& place) {
   catch_signals();
-  return options.emulate ? run_emulated(options) : run_worker(options, place);
+  std::unique_ptr<Data> data;
+  try {
+    data = load_data(options);
+  } catch (const Error& error) {
+    // Workers of one machine read the same files: one of them speaks.
+    const bool silent = place && place->source == "gravac" && place->rank > 0;
+    if (!silent) std::fprintf(stderr, "gravac: %s\n", error.what());
+    return 2;
+  }
+  return options.emulate ? run_emulated(options, *data) : run_worker(options, *data, place);
 }
 
 }  // namespace gravac::train

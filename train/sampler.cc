@@ -1,0 +1,135 @@
+#include "train/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "gravac/require.h"
+#include "train/stream.h"
+
+namespace gravac::train {
+
+namespace {
+
+// What the draws are for, so that they differ from others of the same seed.
+constexpr std::uint64_t kSkew = 0x736b6577, kOrder = 0x6f72646572;
+
+void shuffle_all(std::vector<std::uint32_t>& values, Stream& random) {
+  for (std::size_t left = values.size(); left > 1; --left)
+    std::swap(values[left - 1], values[random.below(left)]);
+}
+
+// The logarithm of a number from the gamma distribution, by Marsaglia and Tsang (2000). The number itself
+// may be too small for a double: at alpha 0.001, half are below 1e-300.
+double log_gamma_draw(double alpha, Stream& random) {
+  const double d = alpha + 1 - 1.0 / 3, c = 1 / std::sqrt(9 * d);
+  for (;;) {
+    const double x = random.normal(), v = std::pow(1 + c * x, 3);
+    const double u = random.uniform();
+    if (v > 0 && std::log(u) < 0.5 * x * x + d - d * v + d * std::log(v))
+      return std::log(d * v) + std::log(random.uniform()) / alpha;
+  }
+}
+
+// The samples of one label that nobody has taken, and how much each rank wants them.
+struct Pile {
+  std::vector<std::uint32_t> samples;
+  std::vector<double> log_taste;
+};
+
+std::vector<Pile> make_piles(std::span<const std::int64_t> labels, std::size_t ranks, double alpha,
+                             Stream& random) {
+  std::map<std::int64_t, Pile> by_label;
+  for (std::size_t i = 0; i < labels.size(); ++i)
+    by_label[labels[i]].samples.push_back(static_cast<std::uint32_t>(i));
+  std::vector<Pile> piles;
+  for (auto& [label, pile] : by_label) {
+    shuffle_all(pile.samples, random);
+    for (std::size_t rank = 0; rank < ranks; ++rank) pile.log_taste.push_back(log_gamma_draw(alpha, random));
+    piles.push_back(std::move(pile));
+  }
+  return piles;
+}
+
+// The pile a rank takes its next sample from: by taste, times how many are left.
+Pile& choose(std::vector<Pile>& piles, std::size_t rank, std::vector<double>& weights, Stream& random) {
+  double most = -std::numeric_limits<double>::infinity(), total = 0;
+  for (const Pile& pile : piles)
+    if (!pile.samples.empty()) most = std::max(most, pile.log_taste[rank]);
+  weights.clear();
+  for (const Pile& pile : piles) {
+    const auto left = static_cast<double>(pile.samples.size());
+    weights.push_back(left == 0 ? 0 : left * std::exp(pile.log_taste[rank] - most));
+    total += weights.back();
+  }
+  double chance = random.uniform() * total;
+  std::size_t chosen = 0;
+  for (std::size_t i = 0; i < piles.size(); ++i) {
+    if (weights[i] == 0) continue;
+    chosen = i;  // rounding may leave a rest of chance behind the last
+    if ((chance -= weights[i]) < 0) break;
+  }
+  return piles[chosen];
+}
+
+std::vector<std::uint32_t> skewed_shard(std::span<const std::int64_t> labels, std::size_t rank,
+                                        std::size_t ranks, std::uint64_t seed, double alpha) {
+  Stream random({seed, 0, kSkew});
+  std::vector<Pile> piles = make_piles(labels, ranks, alpha, random);
+  std::vector<double> weights;
+  std::vector<std::uint32_t> shard;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    Pile& pile = choose(piles, i % ranks, weights, random);
+    if (i % ranks == rank) shard.push_back(pile.samples.back());
+    pile.samples.pop_back();
+  }
+  return shard;
+}
+
+}  // namespace
+
+Sampler::Sampler(std::size_t samples, std::span<const std::int64_t> labels, std::size_t rank,
+                 std::size_t ranks, std::uint64_t seed, std::optional<double> alpha)
+    : samples_(samples), rank_(rank), ranks_(ranks), seed_(seed), skewed_(alpha.has_value()) {
+  require(rank < ranks, "sampler: rank ", rank, " of ", ranks);
+  require(samples <= std::numeric_limits<std::uint32_t>::max(), "sampler: ", samples,
+          " samples, fewer than 2^32 expected");
+  if (!skewed_) {
+    deck_.resize(samples);
+    std::iota(deck_.begin(), deck_.end(), 0u);
+    return;
+  }
+  require(std::isfinite(*alpha) && *alpha > 0, "sampler: alpha ", *alpha, ", a number above 0 expected");
+  require(labels.size() == samples, "sampler: ", labels.size(), " labels for ", samples,
+          " samples, one for each expected for a skew");
+  deck_ = skewed_shard(labels, rank, ranks, seed, *alpha);
+}
+
+std::size_t Sampler::steps_per_epoch(std::size_t size) const {
+  require(size > 0, "sampler: batches of 0 samples asked for");
+  const std::size_t steps = samples_ / ranks_ / size;
+  require(steps > 0, "sampler: ", samples_, " samples make ", samples_ / ranks_, " for each of ", ranks_,
+          " ranks, ", size, " expected for a batch");
+  return steps;
+}
+
+void Sampler::batch(std::uint64_t step, std::size_t size, std::vector<std::size_t>& out) const {
+  const std::size_t steps = steps_per_epoch(size);
+  shuffle(step / steps);
+  const auto place = static_cast<std::size_t>(step % steps);
+  const std::size_t first = skewed_ ? place * size : (place * ranks_ + rank_) * size;
+  const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(first);
+  out.assign(begin, begin + static_cast<std::ptrdiff_t>(size));
+}
+
+void Sampler::shuffle(std::uint64_t epoch) const {
+  if (epoch_ == epoch) return;
+  order_ = deck_;
+  Stream random({seed_, epoch, kOrder + (skewed_ ? 1 + rank_ : 0)});
+  shuffle_all(order_, random);
+  epoch_ = epoch;
+}
+
+}  // namespace gravac::train
