@@ -109,8 +109,9 @@ std::string to_text(const Summary& s, const TrainOptions& options) {
                 ratio(s.costs.entries, s.costs.entries_sent));
   text += "  factors  ";
   for (const auto& [factor, count] : s.costs.steps_per_factor) {
-    text += " " + (factor == 1 ? std::string("dense") : factor_name(std::round(10 * factor) / 10) + "x") +
-            print(" %.0f", count) + (factor == s.costs.steps_per_factor.rbegin()->first ? "" : ",");
+    const bool last = factor == s.costs.steps_per_factor.rbegin()->first;
+    text += factor == 1 ? print(" dense %.0f", count) : print(" %.4gx %.0f", factor, count);
+    if (!last) text += ",";
   }
   text += "\n";
   if (!options.out.empty()) text += "  files     " + options.out + "\n";
