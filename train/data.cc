@@ -70,7 +70,7 @@ Change random_change(const Draw& draw) {
   return {shift(bits >> 32), shift(Random(draw).at(1) >> 32), (bits & 1) != 0};
 }
 
-// Writes one plane, changed and normalised, black where nothing was. About 0.3 us for 32 x 32.
+// Writes one plane, changed and normalised, black where nothing was. Below 1 us for 32 x 32.
 void write_plane(const std::uint8_t* from, std::int64_t height, std::int64_t width, Scale scale,
                  Change change, float* to) {
   const std::int64_t first = std::max<std::int64_t>(0, -change.left),

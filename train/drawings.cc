@@ -9,7 +9,7 @@
 
 // Drawings of ten shapes, each shifted, turned and scaled, in colours of its
 // own, over a shaded background with strokes behind and in front of it, and
-// noise. About 40 us an image.
+// noise. About 50 us an image.
 
 namespace gravac::train {
 
