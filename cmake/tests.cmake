@@ -56,6 +56,15 @@ if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
   add_test(NAME install COMMAND ${PROJECT_SOURCE_DIR}/tests/install ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 endif()
 
+# What the trainer writes: read by TensorBoard, and whole whenever the writer is killed.
+if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
+  add_executable(event_writer tests/event_writer.cc)
+  target_link_libraries(event_writer PRIVATE gravac_files gravac_flags)
+  add_test(NAME tensorboard COMMAND ${PROJECT_SOURCE_DIR}/tests/tensorboard $<TARGET_FILE:event_writer>
+           ${PROJECT_BINARY_DIR}/venv-tensorboard)
+  set_tests_properties(tensorboard PROPERTIES SKIP_RETURN_CODE 77)
+endif()
+
 # Real processes over real backends. Those that kill and stop ranks tell time, so they run alone.
 if(TARGET gravac_mpi AND TARGET gravac_gloo)
   add_executable(rank tests/rank.cc)
