@@ -57,6 +57,9 @@ if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
 endif()
 
 # What the trainer writes: read by TensorBoard, and whole whenever the writer is killed.
+add_executable(checkpoint_writer tests/checkpoint_writer.cc)
+target_link_libraries(checkpoint_writer PRIVATE gravac_files gravac_flags)
+add_test(NAME checkpoints COMMAND ${PROJECT_SOURCE_DIR}/tests/checkpoints $<TARGET_FILE:checkpoint_writer>)
 if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
   add_executable(event_writer tests/event_writer.cc)
   target_link_libraries(event_writer PRIVATE gravac_files gravac_flags)

@@ -1,0 +1,272 @@
+#include "train/folder.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+
+#include "gravac/require.h"
+#include "train/file.h"
+#include "train/files_testing.h"
+
+namespace gravac::train {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::error_of;
+using testing::Folder;
+using Entries = std::vector<CheckpointFolder::Entry>;
+
+Checkpoint state_of(std::uint64_t step, std::size_t rank, std::size_t size = 100) {
+  Checkpoint state;
+  state.add("values", std::vector<float>(size, static_cast<float>(step * 10 + rank)));
+  return state;
+}
+
+void save(const std::string& dir, std::uint64_t step, std::size_t ranks) {
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    CheckpointFolder(dir, rank, ranks).save(step, state_of(step, rank));
+  }
+}
+
+void expect_whole(const CheckpointFolder& folder, const CheckpointFolder::Entry& entry) {
+  for (std::size_t rank = 0; rank < entry.ranks; ++rank) {
+    EXPECT_EQ(folder.load(entry, rank).floats("values", 100),
+              state_of(entry.step, rank).floats("values", 100));
+  }
+}
+
+std::vector<std::string> all_in(const std::string& dir) {
+  std::vector<std::string> names;
+  for (const auto& file : fs::recursive_directory_iterator(dir)) names.push_back(file.path());
+  return names;
+}
+
+TEST(CheckpointFolder, GivesBackWhatEachRankSaved) {
+  const Folder dir;
+  for (const std::size_t ranks : {1, 2, 4, 7}) {
+    const std::string runs = dir / "deep/er" + std::to_string(ranks);
+    save(runs, 25, ranks);
+    save(runs, 12'345'678'901, ranks);
+    const CheckpointFolder folder(runs, 0, ranks);
+    EXPECT_EQ(folder.list(), (Entries{{12'345'678'901, ranks}, {25, ranks}}));
+    for (const auto& entry : folder.list()) expect_whole(folder, entry);
+  }
+  EXPECT_TRUE(fs::exists(dir / "deep/er4/step-0000000025/rank-3-of-4.gvck"));
+}
+
+TEST(CheckpointFolder, HasNothingBeforeTheFirstSave) {
+  const Folder dir;
+  CheckpointFolder folder(dir / "none", 0, 1);
+  EXPECT_TRUE(folder.list().empty());
+  folder.drop_before(5);
+  folder.drop_from(0);
+  EXPECT_FALSE(fs::exists(dir / "none"));
+}
+
+TEST(CheckpointFolder, ListsCompleteSetsOnlyWithTheirNumberOfRanks) {
+  const Folder dir;
+  save(dir.path(), 10, 4);
+  save(dir.path(), 20, 2);
+  CheckpointFolder(dir.path(), 0, 2).save(30, state_of(30, 0));
+  CheckpointFolder(dir.path(), 1, 3).save(30, state_of(30, 1));
+  save(dir.path(), 10, 2);
+  fs::create_directories(dir / "step-0000000040");
+  fs::create_directories(dir / "step-50");
+  File(dir / "step-50/rank-0-of-1.gvck", O_CREAT);
+  File(dir / "step-0000000040/rank-0-of-1.gvck.tmp", O_CREAT);
+  File(dir / "step-0000000040/rank-00-of-1.gvck", O_CREAT);
+  File(dir / "notes", O_CREAT);
+  EXPECT_EQ(CheckpointFolder(dir.path(), 0, 7).list(), (Entries{{20, 2}, {10, 4}, {10, 2}}));
+}
+
+// What loading says after `damage` was done to the bytes of a file.
+template <class Damage>
+std::string refusal(const Damage& damage) {
+  const Folder dir;
+  save(dir.path(), 5, 4);
+  const std::string path = dir / "step-0000000005/rank-1-of-4.gvck";
+  std::string bytes = File(path, O_RDONLY).read();
+  damage(bytes);
+  File(path, O_WRONLY | O_TRUNC).write(bytes);
+  const CheckpointFolder folder(dir.path(), 0, 4);
+  const std::string error = error_of([&] { folder.load(folder.list().at(0), 1); });
+  EXPECT_TRUE(error.starts_with(path + ": ")) << error;
+  return error.substr(std::min(error.size(), path.size() + 2));
+}
+
+TEST(CheckpointFolder, RefusesDamageByFileAndReason) {
+  EXPECT_EQ(refusal([](std::string& bytes) { bytes.clear(); }),
+            "checkpoint: 0 bytes found, at least 16 expected");
+  EXPECT_EQ(refusal([](std::string& bytes) { bytes.pop_back(); }),
+            "checkpoint: truncated or damaged: its checksum does not match");
+  EXPECT_EQ(refusal([](std::string& bytes) { bytes[bytes.size() / 2] ^= 4; }),
+            "checkpoint: truncated or damaged: its checksum does not match");
+  EXPECT_EQ(refusal([](std::string& bytes) { bytes = "PK\3\4, or so it seems to be"; }),
+            "checkpoint: these bytes are no checkpoint of ours");
+  EXPECT_EQ(refusal([](std::string& bytes) { bytes[4] = 9; }),
+            "checkpoint: version 9 found, 1 is the latest known here");
+}
+
+TEST(CheckpointFolder, RefusesAFileInThePlaceOfAnother) {
+  const Folder dir;
+  save(dir.path(), 5, 2);
+  save(dir.path(), 6, 2);
+  const CheckpointFolder folder(dir.path(), 0, 2);
+  const std::string path = dir / "step-0000000006/rank-1-of-2.gvck";
+  const auto load = [&] { folder.load({6, 2}, 1); };
+  fs::copy_file(dir / "step-0000000005/rank-1-of-2.gvck", path, fs::copy_options::overwrite_existing);
+  EXPECT_EQ(error_of(load),
+            path + ": checkpoint: holds step 5 of rank 1 of 2, step 6 of rank 1 of 2 expected");
+  fs::copy_file(dir / "step-0000000006/rank-0-of-2.gvck", path, fs::copy_options::overwrite_existing);
+  EXPECT_EQ(error_of(load),
+            path + ": checkpoint: holds step 6 of rank 0 of 2, step 6 of rank 1 of 2 expected");
+  File(path, O_WRONLY | O_TRUNC).write([] {
+    const auto bytes = state_of(6, 1).to_bytes();
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }());
+  EXPECT_EQ(error_of(load), path + ": checkpoint: has no 'saved as'");
+  fs::remove(path);
+  EXPECT_EQ(error_of(load), "file: cannot open " + path + ": No such file or directory");
+}
+
+TEST(CheckpointFolder, DropsWhatIsOlderExceptTheNewestComplete) {
+  const Folder dir;
+  for (const std::uint64_t step : {10, 20, 30, 40, 60}) save(dir.path(), step, 2);
+  CheckpointFolder folder(dir.path(), 0, 2);
+  folder.save(35, state_of(35, 0));  // of one rank only
+  folder.save(70, state_of(70, 0));  // other ranks are still at it
+  File(dir / "step-0000000010/rank-1-of-2.gvck.tmp", O_CREAT);
+  folder.drop_before(60, 3);
+  EXPECT_EQ(folder.list(), (Entries{{60, 2}, {40, 2}, {30, 2}}));
+  EXPECT_FALSE(fs::exists(dir / "step-0000000010"));
+  EXPECT_FALSE(fs::exists(dir / "step-0000000035"));
+  EXPECT_TRUE(fs::exists(dir / "step-0000000070/rank-0-of-2.gvck"));
+  folder.drop_before(60);
+  EXPECT_EQ(folder.list(), (Entries{{60, 2}, {40, 2}}));
+  folder.drop_before(60, 0);
+  EXPECT_EQ(folder.list(), (Entries{{60, 2}}));
+}
+
+TEST(CheckpointFolder, DropsFromTheStepOnAndLeavesWhatIsNotOurs) {
+  const Folder dir;
+  for (const std::uint64_t step : {10, 20, 30}) save(dir.path(), step, 2);
+  File(dir / "step-0000000030/notes", O_CREAT);
+  CheckpointFolder folder(dir.path(), 0, 2);
+  folder.drop_from(11);
+  EXPECT_EQ(folder.list(), (Entries{{10, 2}}));
+  EXPECT_EQ(all_in(dir / "step-0000000030"), (std::vector{dir / "step-0000000030/notes"}));
+  EXPECT_FALSE(fs::exists(dir / "step-0000000020"));
+}
+
+TEST(CheckpointFolder, SaysWhereItCannotSaveAndKeepsWhatWasThere) {
+  const Folder dir;
+  save(dir.path(), 5, 1);
+  CheckpointFolder folder(dir.path(), 0, 1);
+  File(dir / "step-0000000006", O_CREAT);  // where a folder should be: not even root can write there
+  EXPECT_EQ(error_of([&] { folder.save(6, state_of(6, 0)); }),
+            "file: cannot open " + (dir / "step-0000000006/rank-0-of-1.gvck.tmp") + ": Not a directory");
+  fs::create_directories(dir / "step-0000000007/rank-0-of-1.gvck/full");
+  EXPECT_EQ(error_of([&] { folder.save(7, state_of(7, 0)); }),
+            "file: cannot rename " + (dir / "step-0000000007/rank-0-of-1.gvck.tmp") + ": Is a directory");
+  EXPECT_FALSE(fs::exists(dir / "step-0000000007/rank-0-of-1.gvck.tmp"));
+  EXPECT_EQ(error_of([&] { CheckpointFolder("/proc/gravac/run", 0, 1).save(6, state_of(6, 0)); }),
+            "file: cannot make /proc/gravac: No such file or directory");
+  expect_whole(folder, {5, 1});
+}
+
+// A file system of its own, of a quarter of a megabyte, where the process may mount one.
+class SmallDisk {
+ public:
+  SmallDisk() : mounted_(mount("gravac", dir_.path().c_str(), "tmpfs", 0, "size=256k") == 0) {}
+  ~SmallDisk() {
+    if (mounted_) umount2(dir_.path().c_str(), MNT_DETACH);
+  }
+  bool mounted() const { return mounted_; }
+  void make_read_only() { mount("gravac", dir_.path().c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, ""); }
+  const std::string& path() const { return dir_.path(); }
+
+ private:
+  Folder dir_;
+  bool mounted_;
+};
+
+TEST(CheckpointFolder, AFullDiskLeavesTheOldOnesAndNothingElse) {
+  const SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "may not mount a small file system: " << std::strerror(errno);
+  save(disk.path(), 5, 1);
+  CheckpointFolder folder(disk.path(), 0, 1);
+  const std::string error = error_of([&] { folder.save(6, state_of(6, 0, 100'000)); });
+  EXPECT_EQ(error, "file: cannot write " + disk.path() +
+                       "/step-0000000006/rank-0-of-1.gvck.tmp: No space left on device");
+  EXPECT_EQ(folder.list(), (Entries{{5, 1}}));
+  expect_whole(folder, {5, 1});
+  folder.save(6, state_of(6, 0));  // what was half written takes no space
+  expect_whole(folder, {6, 1});
+}
+
+TEST(CheckpointFolder, AReadOnlyDiskLeavesTheOldOnes) {
+  SmallDisk disk;
+  if (!disk.mounted()) GTEST_SKIP() << "may not mount a small file system: " << std::strerror(errno);
+  save(disk.path(), 5, 1);
+  disk.make_read_only();
+  CheckpointFolder folder(disk.path(), 0, 1);
+  EXPECT_EQ(error_of([&] { folder.save(6, state_of(6, 0)); }),
+            "file: cannot make " + disk.path() + "/step-0000000006: Read-only file system");
+  expect_whole(folder, {5, 1});
+}
+
+// Runs `work` in a process that is killed where its `stop`-th system call begins or ends. Says
+// whether it came to that; false: `work` was done before.
+template <class Work>
+bool killed_at(int stop, const Work& work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(1);
+    raise(SIGSTOP);
+    work();
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  for (int i = 0; i < stop && WIFSTOPPED(status); ++i) {
+    ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
+    waitpid(child, &status, 0);
+  }
+  if (WIFEXITED(status)) return false;
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  return true;
+}
+
+TEST(CheckpointFolder, IsWholeAtWhicheverSystemCallTheWriterDies) {
+  if (!killed_at(0, [] {})) GTEST_SKIP() << "may not trace a process";
+  int stop = 0;
+  for (bool died = true; died; ++stop) {
+    ASSERT_LT(stop, 2000);
+    const Folder dir;
+    for (const std::uint64_t step : {4, 5}) save(dir.path(), step, 2);
+    died = killed_at(stop, [&] {
+      save(dir.path(), 6, 2);
+      CheckpointFolder(dir.path(), 0, 2).drop_before(6);
+    });
+    CheckpointFolder folder(dir.path(), 0, 2);
+    const auto entries = folder.list();
+    EXPECT_TRUE(entries.at(0).step == 6 || entries.at(0).step == 5) << stop;
+    for (const auto& entry : entries) expect_whole(folder, entry);
+    save(dir.path(), 6, 2);  // and whatever was left does not get in the way
+    folder.drop_before(6);
+    EXPECT_EQ(folder.list(), (Entries{{6, 2}, {5, 2}})) << stop;
+    EXPECT_EQ(all_in(dir.path()).size(), 6u) << stop;
+  }
+  EXPECT_GT(stop, 40);  // it did die at more than a few
+}
+
+}  // namespace
+}  // namespace gravac::train
