@@ -12,12 +12,12 @@ namespace {
 using gravac::Checkpoint;
 using gravac::train::CheckpointFolder;
 
-constexpr std::size_t kRanks = 3;
+constexpr std::size_t kRanks = 2;
 
-// Of another size and content at every step, up to two megabytes.
+// Of another size and content at every step, up to eight megabytes.
 std::vector<float> values(std::uint64_t step, std::size_t rank) {
   const gravac::Random random({.seed = 1, .step = step, .segment = rank});
-  std::vector<float> result(random.at(0) % 500'000);
+  std::vector<float> result(random.at(0) % 2'000'000);
   for (std::size_t i = 0; i < result.size(); ++i) result[i] = static_cast<float>(random.at(i + 1) >> 40);
   return result;
 }
