@@ -53,7 +53,7 @@ void check_rest(const CLI::App& command) {
 
 CLI::App* add_command(CLI::App& app, const char* name, const char* help) {
   CLI::App* command = app.add_subcommand(name, help);
-  command->allow_extras();
+  command->allow_extras()->group("Commands");
   return command;
 }
 
@@ -81,9 +81,7 @@ int main(int argc, char** argv) {
   CLI::App app("GraVAC: adaptive gradient compression for distributed training", "gravac");
   app.set_version_flag("--version", "gravac " GRAVAC_VERSION);
   app.require_subcommand(1);
-  app.get_formatter()->column_width(20);
   app.get_formatter()->label("SUBCOMMAND", "COMMAND");
-  app.get_formatter()->label("Subcommands", "Commands");
   app.footer("gravac COMMAND --help tells more. Exit codes: 0 done, 1 failed, 2 wrong usage.");
 
   CLI::App* train = add_command(app, "train", "Train a model on one machine or many");

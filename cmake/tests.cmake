@@ -50,6 +50,7 @@ gravac_test(wire)
 gravac_test(workers)
 
 add_test(NAME layering COMMAND ${PROJECT_SOURCE_DIR}/tests/layering ${PROJECT_SOURCE_DIR})
+add_test(NAME cli COMMAND ${PROJECT_SOURCE_DIR}/tests/cli $<TARGET_FILE:gravac_program>)
 add_test(NAME program COMMAND ${PROJECT_SOURCE_DIR}/tests/program $<TARGET_FILE:gravac_program>)
 if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
   gravac_test(step_allocation)

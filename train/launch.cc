@@ -22,8 +22,6 @@
 namespace gravac::train {
 namespace {
 
-constexpr double kGraceSeconds = 5;  // beyond the timeout, for workers to end by themselves
-
 // Variables of one launcher, which are there together or not at all.
 class Set {
  public:
@@ -291,16 +289,16 @@ struct Outcome {
   int failed = 0;
   int signal = 0;
   double deadline = 0;  // 0: none
+  bool killed = false;  // those left, by us
 
   void worker_ended(std::size_t rank, int status, double limit) {
     if (status == 0) return;
-    const bool killed = WIFSIGNALED(status);
+    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (failed == 0) failed = code;
     if (deadline == 0) deadline = now_seconds() + limit;
-    if (killed && deadline > now_seconds()) {
-      std::fprintf(stderr, "gravac: worker %zu was ended by signal %d (%s)\n", rank, WTERMSIG(status),
-                   strsignal(WTERMSIG(status)));
-    }
-    if (failed == 0) failed = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (!WIFSIGNALED(status) || killed || signal != 0) return;
+    std::fprintf(stderr, "gravac: worker %zu was ended by signal %d (%s)\n", rank, WTERMSIG(status),
+                 strsignal(WTERMSIG(status)));
   }
 };
 
@@ -356,22 +354,22 @@ int run_workers(const Launch& launch) {
   const HeldSignals signals;
   Processes workers;
   workers.start(launch, folder.path() + "/store", signals.before());
-  const double limit = launch.timeout_seconds + kGraceSeconds;
+  const double limit = launch.timeout_seconds + launch.grace_seconds;
   Outcome outcome;
   while (workers.running() > 0) {
-    const double left = outcome.deadline == 0 ? 3600 : outcome.deadline - now_seconds();
-    const int signal = signals.wait(std::clamp(left, 0.0, 3600.0));
+    const bool waiting = outcome.deadline != 0 && !outcome.killed;
+    const int signal = signals.wait(waiting ? std::max(outcome.deadline - now_seconds(), 0.0) : 60);
     if (signal != 0 && signal != SIGCHLD) {
       if (outcome.failed == 0 && outcome.signal == 0) outcome.signal = signal;
       workers.send(signal == SIGHUP ? SIGTERM : signal);
     }
     workers.reap([&](std::size_t rank, int status) { outcome.worker_ended(rank, status, limit); });
-    if (outcome.deadline != 0 && now_seconds() > outcome.deadline && workers.running() > 0) {
-      std::fprintf(stderr, "gravac: %zu workers did not end %.0f s after the first failed; killed\n",
-                   workers.running(), limit);
-      workers.send(SIGKILL);
-      outcome.deadline = now_seconds() + limit;
-    }
+    if (outcome.deadline == 0 || outcome.killed || now_seconds() < outcome.deadline) continue;
+    if (workers.running() == 0) break;
+    std::fprintf(stderr, "gravac: workers left %.0f s after the first failed: %zu; killed\n", limit,
+                 workers.running());
+    outcome.killed = true;
+    workers.send(SIGKILL);
   }
   return outcome.signal != 0 ? 128 + outcome.signal : outcome.failed;
 }

@@ -45,6 +45,7 @@ unsigned share_of_cores(const Place& place);
 struct Launch {
   std::size_t workers = 1;
   double timeout_seconds = 60;         // of their exchanges
+  double grace_seconds = 5;            // beyond the timeout, to end by themselves
   std::vector<std::string> arguments;  // the whole command line, argv[0] first
   std::string program = "/proc/self/exe";
 };

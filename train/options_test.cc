@@ -1,1 +1,290 @@
-int x;
+#include "train/options.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "gravac/compressor.h"
+#include "gravac/require.h"
+
+namespace gravac::train {
+namespace {
+
+const Catalog kCatalog = {
+    .models = {{"resnet20", ""}, {"mlp", ""}, {"lstm-200", "", true}},
+    .data = {{"images", ""}, {"cifar10", "", false, true}, {"corpus", "", true}, {"words", "", true, true}}};
+
+// Settings as flags give them: "lr=0.5 overlap=true".
+Settings flags(std::string_view text) {
+  Settings settings;
+  for (const auto& [name, value] : options_from_string(text)) settings[name] = {value, "--" + name};
+  return settings;
+}
+
+TrainOptions parse(std::string_view text) {
+  return train_options(flags(text), kCatalog);
+}
+
+std::string refusal(std::string_view text) {
+  try {
+    parse(text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
+std::string write_file(const std::string& text) {
+  const std::string path = ::testing::TempDir() + "/options_test.toml";
+  std::ofstream(path) << text;
+  return path;
+}
+
+// Every field, as text.
+std::string fields(const TrainOptions& o) {
+  std::ostringstream all;
+  const auto link = [&](const Link& l) { all << l.bits_per_second << ' ' << l.latency_seconds << '\n'; };
+  all.precision(17);
+  all << o.model << '\n' << o.data << '\n' << o.data_dir << '\n' << o.workers << '\n' << o.backend << '\n';
+  for (const auto& [name, value] : o.engine) all << name << '=' << value << '\n';
+  all << o.overlap << '\n' << o.batch << '\n' << o.lr << '\n' << o.momentum << '\n' << o.weight_decay << '\n';
+  all << o.clip << '\n' << o.nesterov << '\n' << o.schedule << '\n' << o.warmup << '\n';
+  for (const double share : o.decay_at) all << share << '\n';
+  all << o.decay_by << '\n' << o.schedule_by_effective << '\n' << o.steps.value_or(0) << '\n';
+  all << o.epochs.value_or(0) << '\n' << o.eval_every << '\n' << o.window_tokens << '\n' << o.augment << '\n';
+  if (o.until) all << o.until->metric << ' ' << o.until->value << '\n';
+  all << o.skew.value_or(0) << '\n' << o.seed << '\n' << o.timeout << '\n';
+  if (o.link) link(*o.link);
+  if (o.emulate) {
+    all << o.emulate->workers << ' ' << o.emulate->compute_seconds << ' '
+        << o.emulate->compress_seconds_per_entry;
+    link(o.emulate->link);
+  }
+  all << o.checkpoint_every << '\n'
+      << o.resume << '\n'
+      << o.out << '\n'
+      << o.json << '\n'
+      << o.threads << '\n';
+  all << o.interface << '\n' << o.config;
+  for (const auto& [name, value] : o.facts) all << name << '=' << value << '\n';
+  return all.str();
+}
+
+TEST(Options, WithoutAnyAreTheDefaultsOfTheStruct) {
+  TrainOptions defaults = parse("");
+  defaults.config.clear();
+  defaults.facts.clear();
+  EXPECT_EQ(fields(defaults), fields(TrainOptions{}));
+}
+
+TEST(Options, ReadBackFromThePrintedConfigAreTheSame) {
+  const char* cases[] = {
+      "",
+      "policy=gravac epsilon=.5 omega=0.02 window=20 ladder=geometric gain=error-fed smoothing=0.1 "
+      "factor-max=1e3",
+      "policy=static factor=12.5 values=bf16 exchange=all-gather granularity=layer compressor=dgc "
+      "feedback=false",
+      "memory=momentum momentum=0.7 weight-decay=1e-5 clip=2 masking=false seed=18 policy=accordion "
+      "interval=7",
+      "model=lstm-200 data=words data-dir=/da\"ta\\x until=ppl=120.5 tokens=70 lr=20 schedule=step "
+      "decay-at=0.25,0.5",
+      "steps=007 warmup=3 eval-every=5 augment=false skew=0.3 nesterov=true schedule-by=effective "
+      "timeout=2.5",
+      "epochs=1.5 workers=4 link=100mbit,1ms out=here resume=true checkpoint-every=10 json=true threads=2 "
+      "interface=lo",
+      "emulate=workers=32,link=10gbit/50us,compute=60ms,compress=0.5ns batch=8 until=top5=0.9 overlap=false",
+      "backend=mpi overlap=1 progress-exponent=0.5 tail-exponent=2 floor=0.25 threshold=0.125",
+  };
+  for (const char* text : cases) {
+    const TrainOptions given = parse(text);
+    Settings settings;
+    add_file(settings, write_file(given.config));
+    EXPECT_EQ(fields(train_options(settings, kCatalog)), fields(given)) << text;
+  }
+}
+
+TEST(Options, ThePrintedConfigNamesEveryOptionButTheFileItself) {
+  const std::string config = parse("").config;
+  for (const OptionInfo& option : option_table()) {
+    const bool there = config.find("\n" + std::string(option.name) + " = ") != std::string::npos ||
+                       config.find("\n# " + std::string(option.name) + " = ") != std::string::npos;
+    EXPECT_EQ(there, option.name != "config") << option.name;
+  }
+}
+
+TEST(Options, OfTheLibraryAreAllInTheTable) {
+  for (const std::string_view name : option_names()) {
+    const auto all = option_table();
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const OptionInfo& o) { return o.name == name; }))
+        << name;
+  }
+}
+
+TEST(Options, AllowEveryPolicyAndCompressorOfTheLibrary) {
+  for (const std::string_view name : policy_names())
+    EXPECT_EQ(refusal("policy=" + std::string(name)), "accepted");
+  for (const std::string_view name : compressor_names()) {
+    EXPECT_EQ(refusal("compressor=" + std::string(name)), "accepted");
+  }
+}
+
+// The help shows the table's defaults, and the engine uses its own: a policy told the
+// table's defaults must go on like one told nothing.
+struct LinkCosts final : StepCosts {
+  double dense_seconds() const override { return 1; }
+  double sparse_seconds(double factor) const override { return 0.2 + 0.8 / factor; }
+};
+
+TEST(Options, DefaultsOfTheTableAreThoseOfTheEngine) {
+  const LinkCosts costs;
+  Options told;
+  for (const OptionInfo& option : option_table()) {
+    if (option.scope == OptionInfo::Scope::engine && !option.otherwise.empty()) {
+      told.emplace(option.name, option.otherwise);
+    }
+  }
+  for (const std::string_view name : policy_names()) {
+    told["policy"] = name;
+    const auto with = make_setup(told, Layout(10), 4),
+               without = make_setup({{"policy", told["policy"]}}, Layout(10), 4);
+    for (int step = 0; step < 3000; ++step) {
+      const double kept = step % 900 < 500 ? 0.99 : 0.65;
+      const Energy energy{.entered = 1, .dense = 1, .minimum = kept, .candidate = kept * kept};
+      const auto plan = with.policy->plan();
+      const double factor = plan ? plan->candidate : 1;
+      for (Policy* policy : {with.policy.get(), without.policy.get()}) {
+        policy->decide(energy);
+        policy->record({.factor = factor, .samples_per_second = 100 + factor, .costs = &costs});
+      }
+      ASSERT_EQ(with.policy->save(), without.policy->save()) << name << " after step " << step;
+    }
+    EXPECT_EQ(with.options.step.compressor, without.options.step.compressor);
+    EXPECT_EQ(with.options.step.feedback, without.options.step.feedback);
+    EXPECT_EQ(with.options.values, without.options.values);
+    EXPECT_EQ(with.options.route, without.options.route);
+    EXPECT_EQ(with.options.momentum.has_value(), without.options.momentum.has_value());
+  }
+}
+
+TEST(Options, GoToTheEngineOnlyWhereTheyDifferFromItsDefaults) {
+  EXPECT_EQ(parse("policy=progress factor=100.0 momentum=0.5 clip=3").engine, Options());
+  EXPECT_EQ(parse("policy=static factor=20 seed=3").engine,
+            (Options{{"policy", "static"}, {"factor", "20"}, {"seed", "3"}}));
+}
+
+TEST(Options, GiveTheMomentumMemoryWhatTheOptimizerThenDoesWithout) {
+  const TrainOptions options = parse("memory=momentum clip=2");
+  EXPECT_TRUE(options.momentum_memory());
+  EXPECT_FALSE(parse("clip=2").momentum_memory());
+  EXPECT_EQ(options.engine,
+            (Options{{"memory", "momentum"}, {"momentum", "0.9"}, {"weight-decay", "5e-04"}, {"clip", "2"}}));
+}
+
+TEST(Options, ReadAnEmulatedCluster) {
+  const auto emulate = *parse("emulate=workers=32,link=10gbit/50us,compute=60ms,compress=0.5ns").emulate;
+  EXPECT_EQ(emulate.workers, 32u);
+  EXPECT_DOUBLE_EQ(emulate.link.bits_per_second, 1e10);
+  EXPECT_DOUBLE_EQ(emulate.link.latency_seconds, 5e-5);
+  EXPECT_DOUBLE_EQ(emulate.compute_seconds, 0.06);
+  EXPECT_DOUBLE_EQ(emulate.compress_seconds_per_entry, 5e-10);
+}
+
+TEST(Options, AllWorkersMustAgreeOnAreToldApart) {
+  const auto facts = parse("lr=0.5 out=here").facts;
+  const auto has = [&](const char* name) {
+    return std::any_of(facts.begin(), facts.end(), [&](const auto& fact) { return fact.first == name; });
+  };
+  EXPECT_TRUE(has("lr") && has("model") && has("seed") && has("batch"));
+  EXPECT_FALSE(has("out") || has("data-dir") || has("threads") || has("workers"));
+}
+
+TEST(Options, OutOfRangeAreRefusedInOneLine) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"epsilon=2", "--epsilon: '2' found, a number from 0 to 1 expected"},
+      {"epsilon=-0.1", "--epsilon: '-0.1' found, a number from 0 to 1 expected"},
+      {"epsilon=nan", "--epsilon: 'nan' found, a number from 0 to 1 expected"},
+      {"epsilon=high", "--epsilon: 'high' found, a number from 0 to 1 expected"},
+      {"window=0", "--window: '0' found, a whole number of at least 1 expected"},
+      {"window=1.5", "--window: '1.5' found, a whole number of at least 1 expected"},
+      {"factor=0.5", "--factor: '0.5' found, a number of at least 1 expected"},
+      {"factor=inf", "--factor: 'inf' found, a number of at least 1 expected"},
+      {"factor-min=0", "--factor-min: '0' found, a number of at least 1 expected"},
+      {"omega=1", "--omega: '1' found, a number of at least 0 and below 1 expected"},
+      {"smoothing=0", "--smoothing: '0' found, a number above 0, at most 1 expected"},
+      {"lr=0", "--lr: '0' found, a number above 0, at most 1e+06 expected"},
+      {"momentum=1", "--momentum: '1' found, a number of at least 0 and below 1 expected"},
+      {"batch=0", "--batch: '0' found, a whole number from 1 to 1e+06 expected"},
+      {"workers=0", "--workers: '0' found, a whole number from 1 to 4096 expected"},
+      {"steps=-5", "--steps: '-5' found, a whole number of at least 1 expected"},
+      {"seed=99999999999999999999",
+       "--seed: '99999999999999999999' found, a whole number of at least 0 expected"},
+      {"policy=best", "--policy: 'best' found, dense, static, gravac, progress or accordion expected"},
+      {"backend=nccl", "--backend: 'nccl' found, gloo or mpi expected"},
+      {"augment=maybe", "--augment: 'maybe' found, true or false expected"},
+      {"model=resnet21",
+       "--model: no such model 'resnet21'; did you mean 'resnet20'? Known: resnet20, mlp, lstm-200"},
+      {"data=cifar",
+       "--data: no such data set 'cifar'; did you mean 'cifar10'? Known: images, cifar10, corpus, words"},
+      {"link=fast", "--link: link: 'fast' found, a rate and a delay such as 100mbit,1ms expected"},
+      {"until=top1", "--until: 'top1' found, top1=SHARE, top5=SHARE or ppl=VALUE expected"},
+      {"until=top1=80", "--until: 'top1=80' found, a share above 0, at most 1 expected"},
+      {"until=ppl=0", "--until: 'ppl=0' found, a perplexity of at least 1 expected"},
+      {"decay-at=0.5,1", "--decay-at: '1' found, a number above 0 and below 1 expected"},
+      {"decay-at=0.5,0.3", "--decay-at: '0.5,0.3' found, rising shares expected"},
+      {"emulate=32",
+       "--emulate: '32' found, workers=N,link=RATE/DELAY,compute=TIME and perhaps compress=TIME expected"},
+      {"emulate=workers=4,link=1gbit",
+       "--emulate: no compute= in 'workers=4,link=1gbit', workers=N,link=RATE/DELAY,compute=TIME expected"},
+      {"emulate=workers=0,link=1gbit,compute=1s",
+       "--emulate: workers '0' found, a whole number from 1 to 4096 expected"},
+      {"emulate=workers=4,link=1gbit,compute=60", "--emulate: '60' found, a time such as 60ms expected"},
+      {"out=", "--out: nothing found, DIR expected"},
+  };
+  for (const auto& [text, message] : cases) EXPECT_EQ(refusal(text), message);
+}
+
+TEST(Options, ThatContradictEachOtherAreRefusedInOneLine) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"factor-min=100 factor-max=10", "--factor-min 100 is above --factor-max 10"},
+      {"policy=gravac factor-max=5", "--factor-min 10 is above --factor-max 5"},
+      {"steps=5 epochs=1", "--steps 5 and --epochs 1 found, one of the two expected"},
+      {"resume=true", "--resume needs --out, the folder with the checkpoints"},
+      {"checkpoint-every=5", "--checkpoint-every 5 needs --out, the folder for the checkpoints"},
+      {"memory=momentum nesterov=true",
+       "--memory momentum keeps the momentum itself and knows no Nesterov; leave --nesterov out"},
+      {"nesterov=true momentum=0", "--nesterov needs a momentum above 0, --momentum 0 found"},
+      {"data=cifar10", "--data cifar10 needs --data-dir, the folder with its files"},
+      {"data-dir=/x", "--data-dir /x found, but --data images is built in and reads no files"},
+      {"model=lstm-200", "--model lstm-200 is made for text, --data images holds images"},
+      {"until=ppl=100", "--until ppl=100 found, but --data images is measured by top1 and top5"},
+      {"model=lstm-200 data=corpus until=top1=0.5",
+       "--until top1=0.5 found, but --data corpus is measured by ppl"},
+      {"model=lstm-200 data=corpus skew=1", "--skew 1 needs labelled images, --data corpus is text"},
+      {"backend=mpi workers=4",
+       "--workers 4 starts workers over Gloo; with --backend mpi start them by mpirun -n 4"},
+      {"backend=mpi interface=lo", "--interface lo is for --backend gloo, not mpi"},
+      {"steps=5 warmup=6", "--warmup 6 is longer than the run, --steps 5"},
+      {"exchange=shared compressor=topk",
+       "exchange: shared positions need a compressor that draws the same ones everywhere, such as randomk"},
+  };
+  for (const auto& [text, message] : cases) EXPECT_EQ(refusal(text), message);
+  const std::string cluster = "emulate=workers=4,link=1gbit,compute=1ms ";
+  for (const char* other : {"link=1gbit", "workers=2", "overlap=true", "backend=mpi"}) {
+    const std::string name(other, std::string_view(other).find('='));
+    EXPECT_EQ(refusal(cluster + other),
+              "--emulate rehearses all workers in this process; --" + name + " cannot be combined with it");
+  }
+}
+
+TEST(Options, AreDocumentedAsTheTableHasThem) {
+  std::ifstream file(GRAVAC_SOURCE "/docs/command_line.md");
+  std::ostringstream text;
+  text << file.rdbuf();
+  EXPECT_NE(text.str().find(options_as_markdown()), std::string::npos)
+      << "docs/command_line.md should hold:\n"
+      << options_as_markdown();
+}
+
+}  // namespace
+}  // namespace gravac::train
