@@ -487,6 +487,114 @@ double EnergyOfSum(const float* a, const float* b, std::size_t n) {
   return sum;
 }
 
+std::uint32_t GreatestMagnitude(const float* values, std::size_t n) {
+  std::uint32_t greatest = 0;  // a plain loop becomes vectors of this instruction set
+  for (std::size_t i = 0; i < n; ++i) greatest = std::max(greatest, magnitude(values[i]));
+  return greatest;
+}
+
+using DH = hn::Rebind<std::uint16_t, DI>;
+constexpr DH dh;
+
+// fp16 by hand. REQUIRES: |value| < 2^15.
+HWY_INLINE hn::Vec<DH> ToFp16(VF value) {
+  const VI bits = hn::BitCast(di, value), rest = Magnitudes(value);
+  const VI sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(di, 0x8000));
+  // Numbers below 2^-14 are multiples of 2^-24: adding 0.5 leaves them in the lowest bits, rounded.
+  const VF half = hn::Set(df, 0.5f);
+  const VI small = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(df, rest), half)), hn::BitCast(di, half));
+  // Others lose 13 bits, rounded to nearest, ties to even; the exponent's bias goes from 127 to 15.
+  const VI odd = hn::And(hn::ShiftRight<13>(rest), hn::Set(di, 1));
+  const VI rebias = hn::Set(di, static_cast<std::int32_t>(0xc8000fffu));
+  const VI large = hn::And(hn::ShiftRight<13>(hn::Add(hn::Add(rest, rebias), odd)), hn::Set(di, 0x7fff));
+  const MI is_small = hn::Lt(rest, hn::Set(di, 0x38800000));
+  return hn::DemoteTo(dh, hn::Or(sign, hn::IfThenElse(is_small, small, large)));
+}
+
+HWY_INLINE VF FromFp16(hn::Vec<DH> half) {
+  const VI bits = hn::PromoteTo(di, half), rest = hn::And(bits, hn::Set(di, 0x7fff));
+  const VI sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(di, 0x8000))), placed = hn::ShiftLeft<13>(rest);
+  // The bits in place, times the difference of the biases; infinities and NaN keep their meaning.
+  const VI finite = hn::BitCast(di, hn::Mul(hn::BitCast(df, placed), hn::Set(df, 0x1p112f)));
+  const VI special = hn::Or(placed, hn::Set(di, 0x7f800000));
+  const MI is_finite = hn::Lt(rest, hn::Set(di, 0x7c00));
+  return hn::BitCast(df, hn::Or(sign, hn::IfThenElse(is_finite, finite, special)));
+}
+
+// Rounds to nearest, ties to even, by adding half of what is cut off; not up to infinity.
+HWY_INLINE hn::Vec<DH> ToBf16(VF value) {
+  const VI bits = hn::BitCast(di, value), infinity = hn::Set(di, 0x7f800000);
+  const VI odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(di, 1));
+  const VI rounded = hn::Add(hn::Add(bits, hn::Set(di, 0x7fff)), odd);
+  const MI overflown = hn::Eq(hn::And(rounded, infinity), infinity);
+  const VI upper = hn::ShiftRight<16>(hn::IfThenElse(overflown, bits, rounded));
+  return hn::DemoteTo(dh, hn::And(upper, hn::Set(di, 0xffff)));
+}
+
+HWY_INLINE VF FromBf16(hn::Vec<DH> half) {
+  return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(di, half)));
+}
+
+// Writes halves for whole vectors of values; the remainder in a copy.
+template <class To, class From>
+HWY_INLINE void WriteHalves(const float* values, std::size_t n, std::byte* out, float* decoded, const To& to,
+                            const From& from) {
+  const std::size_t lanes = hn::Lanes(df);
+  const auto some = [&](const float* in, std::uint16_t* halves, float* back) {
+    const auto half = to(hn::LoadU(df, in));
+    hn::StoreU(half, dh, halves);
+    hn::StoreU(from(half), df, back);
+  };
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    some(values + i, reinterpret_cast<std::uint16_t*>(out + 2 * i), decoded + i);
+  }
+  if (i == n) return;
+  float in[hn::MaxLanes(df)] = {}, back[hn::MaxLanes(df)];
+  std::uint16_t halves[hn::MaxLanes(df)];
+  std::copy(values + i, values + n, in);
+  some(in, halves, back);
+  std::memcpy(out + 2 * i, halves, 2 * (n - i));
+  std::copy(back, back + (n - i), decoded + i);
+}
+
+template <class From>
+HWY_INLINE void ReadHalves(const std::byte* bytes, float* values, std::size_t n, const From& from) {
+  const std::size_t lanes = hn::Lanes(df);
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    hn::StoreU(from(hn::LoadU(dh, reinterpret_cast<const std::uint16_t*>(bytes + 2 * i))), df, values + i);
+  }
+  if (i == n) return;
+  std::uint16_t halves[hn::MaxLanes(df)] = {};
+  float out[hn::MaxLanes(df)];
+  std::memcpy(halves, bytes + 2 * i, 2 * (n - i));
+  hn::StoreU(from(hn::LoadU(dh, halves)), df, out);
+  std::copy(out, out + (n - i), values + i);
+}
+
+void WriteFp16(const float* values, std::size_t n, float scale, float back, std::byte* out, float* decoded) {
+  const VF up = hn::Set(df, scale), down = hn::Set(df, back);
+  WriteHalves(
+      values, n, out, decoded, [&](VF value) HWY_ATTR { return ToFp16(hn::Mul(value, up)); },
+      [&](hn::Vec<DH> half) HWY_ATTR { return hn::Mul(FromFp16(half), down); });
+}
+
+void ReadFp16(const std::byte* bytes, float back, float* values, std::size_t n) {
+  const VF down = hn::Set(df, back);
+  ReadHalves(bytes, values, n, [&](hn::Vec<DH> half) HWY_ATTR { return hn::Mul(FromFp16(half), down); });
+}
+
+void WriteBf16(const float* values, std::size_t n, std::byte* out, float* decoded) {
+  WriteHalves(
+      values, n, out, decoded, [](VF value) HWY_ATTR { return ToBf16(value); },
+      [](hn::Vec<DH> half) HWY_ATTR { return FromBf16(half); });
+}
+
+void ReadBf16(const std::byte* bytes, float* values, std::size_t n) {
+  ReadHalves(bytes, values, n, [](hn::Vec<DH> half) HWY_ATTR { return FromBf16(half); });
+}
+
 // The bits that a block of skipped numbers takes with so many low bits, more or less.
 HWY_INLINE std::uint32_t PackedBits(const std::uint32_t* skipped, unsigned low_bits) {
   const std::uint32_t most = exception_bits(low_bits);
@@ -722,6 +830,11 @@ HWY_EXPORT(CountFrom);
 HWY_EXPORT(AddInto);
 HWY_EXPORT(Energy);
 HWY_EXPORT(EnergyOfSum);
+HWY_EXPORT(GreatestMagnitude);
+HWY_EXPORT(WriteFp16);
+HWY_EXPORT(ReadFp16);
+HWY_EXPORT(WriteBf16);
+HWY_EXPORT(ReadBf16);
 HWY_EXPORT(PackBlocks);
 HWY_EXPORT(UnpackBlock);
 HWY_EXPORT(SimdName);
@@ -756,6 +869,26 @@ double energy(std::span<const float> values) {
 
 double energy_of_sum(std::span<const float> a, std::span<const float> b) {
   return HWY_DYNAMIC_DISPATCH(EnergyOfSum)(a.data(), b.data(), a.size());
+}
+
+std::uint32_t greatest_magnitude(std::span<const float> values) {
+  return HWY_DYNAMIC_DISPATCH(GreatestMagnitude)(values.data(), values.size());
+}
+
+void to_fp16(std::span<const float> values, float scale, float back, std::byte* out, float* decoded) {
+  HWY_DYNAMIC_DISPATCH(WriteFp16)(values.data(), values.size(), scale, back, out, decoded);
+}
+
+void from_fp16(const std::byte* bytes, float back, std::span<float> values) {
+  HWY_DYNAMIC_DISPATCH(ReadFp16)(bytes, back, values.data(), values.size());
+}
+
+void to_bf16(std::span<const float> values, std::byte* out, float* decoded) {
+  HWY_DYNAMIC_DISPATCH(WriteBf16)(values.data(), values.size(), out, decoded);
+}
+
+void from_bf16(const std::byte* bytes, std::span<float> values) {
+  HWY_DYNAMIC_DISPATCH(ReadBf16)(bytes, values.data(), values.size());
 }
 
 std::size_t pack_blocks(const std::uint32_t* positions, std::size_t count, std::byte* out) {
