@@ -19,6 +19,7 @@
 
 #include "gravac/buffer.h"
 #include "gravac/gain.h"
+#include "gravac/half.h"
 #include "gravac/kernels.h"
 #include "gravac/packing.h"
 #include "gravac/require.h"
@@ -50,11 +51,12 @@ namespace {
 struct Goal {
   int number = 0;
   std::string name;
-  double ratio = 0;  // not a number if not measured
-  double target = 0;
+  double ratio = 0;              // not a number if not measured
+  double target = 0;             // not a number if there is none
   bool at_most = true;           // the ratio should be at most the target; else at least
   double median = std::nan("");  // the ratio of medians, for what it is worth on a noisy machine
 
+  bool has_target() const { return !std::isnan(target); }
   bool met() const { return at_most ? ratio <= target : ratio >= target; }
 };
 
@@ -77,6 +79,12 @@ class Timer {
  private:
   std::vector<double> seconds_;
 };
+
+std::string text(double value) {
+  char buffer[32];
+  std::snprintf(buffer, sizeof(buffer), "%g", value);
+  return buffer;
+}
 
 using Gradients = std::vector<std::vector<float>>;
 
@@ -207,6 +215,101 @@ Candidate alone(double factor) {
   return c;
 }
 
+// The positions that exact Top-k keeps of a gradient whose scale changes every `row` entries, by
+// a factor of about e^spread. Layers and rows of real gradients differ much; with spread 0
+// positions are independent, and nobody can write them in less than their entropy.
+std::vector<std::uint32_t> kept_positions(std::size_t entries, double factor, std::size_t row, float spread) {
+  std::vector<float> gradient(entries);
+  std::mt19937_64 random(2);
+  std::normal_distribution<float> gauss;
+  float scale = 1;
+  for (std::size_t i = 0; i < entries; ++i) {
+    if (i % row == 0) scale = std::exp(spread * gauss(random));
+    gradient[i] = scale * gauss(random);
+  }
+  Step step(Layout(entries), {.feedback = false});
+  step.measure(gradient, {factor, factor});
+  const SparseView sent = step.take(Send::candidate);
+  return {sent.positions.begin(), sent.positions.end()};
+}
+
+// Goal 10: what positions take on the wire, and how long that takes.
+std::vector<Goal> measure_packing(std::size_t entries, int repeats) {
+  struct Case {
+    std::string name;
+    double target = 0, factor = 0;
+    std::vector<std::uint32_t> positions;
+    std::vector<std::byte> bytes;
+    std::size_t size = 0;
+    Timer encode, decode;
+  };
+  struct Kind {
+    std::string name;
+    std::size_t row;
+    float spread;
+  };
+  std::vector<Case> cases;
+  for (const Kind& kind : {Kind{"rows of 512", 512, 2}, Kind{"layers of 65536", 65'536, 0.5f},
+                           Kind{"independent", entries, 0}}) {
+    for (const auto& [factor, target] : {std::pair{10.0, 0.6}, {100.0, 1.0}, {1000.0, 1.4}}) {
+      Case c{kind.name + ", " + std::to_string(static_cast<int>(factor)), target, factor,
+             kept_positions(entries, factor, kind.row, kind.spread)};
+      c.bytes.resize(packed_bound(c.positions.size()));
+      cases.push_back(std::move(c));
+    }
+  }
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    for (Case& c : cases) {
+      std::vector<std::uint32_t> read(c.positions.size());
+      c.encode.time([&] { c.size = pack_positions(c.positions, c.bytes); });
+      c.decode.time([&] { unpack_positions(std::span(c.bytes).first(c.size), entries, read); });
+      require(read == c.positions, "check: positions differ: ", c.name);
+    }
+  }
+  std::vector<Goal> goals;
+  for (const Case& c : cases) {
+    const auto kept = static_cast<double>(c.positions.size());
+    const double p = 1 / c.factor, entropy = -(std::log2(p) + (c.factor - 1) * std::log2(1 - p)) / 8;
+    std::string name = "index bytes per kept entry: " + c.name;
+    if (c.name.starts_with("independent")) name += " (entropy " + text(std::round(1e3 * entropy) / 1e3) + ")";
+    goals.push_back({10, name, static_cast<double>(c.size) / kept, c.target});
+    goals.push_back({10, "  encode, ns per kept entry", 1e9 * c.encode.seconds() / kept, 1.5, true,
+                     1e9 * c.encode.median() / kept});
+    goals.push_back({10, "  decode, ns per kept entry", 1e9 * c.decode.seconds() / kept, std::nan(""), true,
+                     1e9 * c.decode.median() / kept});
+  }
+  return goals;
+}
+
+// Values in two bytes: written with what receivers get, and read.
+std::vector<Goal> measure_halves(int repeats) {
+  constexpr std::size_t kValues = 1'000'000;
+  std::vector<float> values(kValues), decoded(kValues), read(kValues);
+  std::mt19937_64 random(3);
+  std::normal_distribution<float> gauss;
+  for (float& value : values) value = 1e-3f * gauss(random);
+  std::vector<std::byte> bytes(2 * kValues);
+  Timer write16, read16, write_b, read_b;
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    int exponent = 0;
+    write16.time([&] {
+      exponent = half_exponent(values);
+      write_fp16(values, exponent, bytes.data(), decoded);
+    });
+    read16.time([&] { read_fp16(bytes.data(), exponent, read); });
+    require(read == decoded, "check: fp16 values differ");
+    write_b.time([&] { write_bf16(values, bytes.data(), decoded); });
+    read_b.time([&] { read_bf16(bytes.data(), read); });
+    require(read == decoded, "check: bf16 values differ");
+  }
+  const auto line = [&](const std::string& name, const Timer& timer) {
+    return Goal{10,   name + ", ns per value",       1e9 * timer.seconds() / kValues, std::nan(""),
+                true, 1e9 * timer.median() / kValues};
+  };
+  return {line("fp16: write", write16), line("fp16: read", read16), line("bf16: write", write_b),
+          line("bf16: read", read_b)};
+}
+
 std::vector<Goal> measure_goals(std::size_t entries, int repeats, int torch_repeats) {
   const Gradients gradients = make_gradients(entries);
   Candidate c10_1000 = fused("topk 10/1000", {10, 1000}), c100_1000 = fused("topk 100/1000", {100, 1000});
@@ -303,6 +406,10 @@ std::vector<Goal> measure_goals(std::size_t entries, int repeats, int torch_repe
   for (const Candidate& other : others) {
     goals.push_back(over_floor(1, other.name, other, 1.3));
   }
+  const std::vector<Goal> packing = measure_packing(entries, repeats);
+  goals.insert(goals.end(), packing.begin(), packing.end());
+  const std::vector<Goal> halves = measure_halves(repeats);
+  goals.insert(goals.end(), halves.begin(), halves.end());
   std::fprintf(stderr,
                "%zu entries, %s: floor %.2f ms (%.2f ns an entry; two threads: %.2fx as fast), "
                "read %.2f ms, least of %d\n",
@@ -312,37 +419,32 @@ std::vector<Goal> measure_goals(std::size_t entries, int repeats, int torch_repe
   return goals;
 }
 
-std::string text(double value) {
-  char buffer[32];
-  std::snprintf(buffer, sizeof(buffer), "%g", value);
-  return buffer;
-}
-
 void print_table(const std::vector<Goal>& goals) {
-  std::printf("%4s  %-50s %8s %8s %8s  %s\n", "goal", "what", "ratio", "(median)", "target", "met");
+  std::printf("%4s  %-62s %8s %8s %8s  %s\n", "goal", "what", "ratio", "(median)", "target", "met");
   for (const Goal& goal : goals) {
-    const std::string target = (goal.at_most ? "<= " : ">= ") + text(goal.target);
+    const std::string target = !goal.has_target() ? "" : (goal.at_most ? "<= " : ">= ") + text(goal.target);
     if (std::isnan(goal.ratio)) {
-      std::printf("%4d  %-50s %8s %8s  not measured: built without libtorch\n", goal.number,
-                  goal.name.c_str(), "-", target.c_str());
+      std::printf("%4d  %-62s %8s %8s %8s  not measured: built without libtorch\n", goal.number,
+                  goal.name.c_str(), "-", "", target.c_str());
     } else {
       const std::string median = std::isnan(goal.median) ? "" : text(std::round(100 * goal.median) / 100);
-      std::printf("%4d  %-50s %8.2f %8s %8s  %s\n", goal.number, goal.name.c_str(), goal.ratio,
-                  median.c_str(), target.c_str(), goal.met() ? "yes" : "NO");
+      const char* met = !goal.has_target() ? "" : goal.met() ? "yes" : "NO";
+      std::printf("%4d  %-62s %8.3f %8s %8s  %s\n", goal.number, goal.name.c_str(), goal.ratio,
+                  median.c_str(), target.c_str(), met);
     }
   }
 }
 
 void print_json(const std::vector<Goal>& goals) {
+  const auto number = [](double value) { return std::isnan(value) ? std::string("null") : text(value); };
   std::printf("[");
   for (std::size_t i = 0; i < goals.size(); ++i) {
     const Goal& goal = goals[i];
-    const bool measured = !std::isnan(goal.ratio);
-    std::printf("%s\n  {\"goal\": %d, \"name\": \"%s\", \"ratio\": ", i ? "," : "", goal.number,
-                goal.name.c_str());
-    measured ? std::printf("%.4f", goal.ratio) : std::printf("null");
-    std::printf(", \"target\": %g, \"met\": %s}", goal.target,
-                !measured    ? "null"
+    const bool judged = !std::isnan(goal.ratio) && goal.has_target();
+    std::printf("%s\n  {\"goal\": %d, \"name\": \"%s\", \"ratio\": %s, \"target\": %s, \"met\": %s}",
+                i ? "," : "", goal.number, goal.name.c_str(), number(goal.ratio).c_str(),
+                number(goal.target).c_str(),
+                !judged      ? "null"
                 : goal.met() ? "true"
                              : "false");
   }

@@ -47,9 +47,14 @@ Volume volume_of(Route route, std::size_t ranks, double entries, double payload)
 }
 
 double bytes_per_entry(double factor, Values values) {
-  // A block of 128 gaps is as wide as its widest, some 2.9 bits more than the average one.
-  const double index = std::min((std::log2(std::max(factor, 1.0)) + 2.9) / 8, factor / 8);
-  return index + (values == Values::fp32 ? 4 : 2);
+  const double value = values == Values::fp32 ? 4 : 2;
+  if (!(factor > 1)) return value;
+  // Independent positions, as packing.h writes them: low bits, a one and the mean quotient, five
+  // bits a block; or a bitmap. Positions that keep together take less.
+  const double low_bits = std::max(0.0, std::floor(std::log2(0.96 * (factor - 0.5))));
+  const double stays = std::pow(1 - 1 / factor, std::exp2(low_bits));
+  const double packed = low_bits + 1 + stays / (1 - stays) + 5.0 / 128;
+  return std::min(packed, factor) / 8 + value;
 }
 
 void LinkModel::learn(const Volume& volume, double seconds) {

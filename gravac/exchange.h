@@ -44,7 +44,7 @@ struct Volume {
 // `payload` bytes (as sent by each rank).
 Volume volume_of(Route route, std::size_t ranks, double entries, double payload);
 
-// About how many bytes a kept entry takes at a factor.
+// How many bytes a kept entry takes at a factor, if it is kept independently of others.
 double bytes_per_entry(double factor, Values values);
 
 // Seconds per round and per byte, learned from exchanges as they happen.

@@ -13,6 +13,32 @@
 namespace gravac {
 namespace {
 
+// The plain meaning of the vector loops. REQUIRES: |value| < 2^15.
+std::uint16_t plain_fp16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t sign = bits & 0x80000000u, rest = bits ^ sign;
+  // Numbers below 2^-14 are multiples of 2^-24: adding 0.5 leaves them in the lowest bits, rounded.
+  const std::uint32_t small = std::bit_cast<std::uint32_t>(std::bit_cast<float>(rest) + 0.5f) - 0x3f000000u;
+  // Others lose 13 bits, rounded to nearest, ties to even; the exponent's bias goes from 127 to 15.
+  const std::uint32_t large = (rest + 0xc8000fffu + ((rest >> 13) & 1)) >> 13;
+  return static_cast<std::uint16_t>((sign >> 16) | (rest < 0x38800000u ? small : large));
+}
+
+float plain_from_fp16(std::uint16_t half) {
+  const std::uint32_t sign = std::uint32_t{half & 0x8000u} << 16, rest = half & 0x7fffu;
+  // The bits in place, times the difference of the biases; infinities and NaN keep their meaning.
+  const std::uint32_t finite = std::bit_cast<std::uint32_t>(std::bit_cast<float>(rest << 13) * 0x1p112f);
+  return std::bit_cast<float>(sign | (rest < 0x7c00u ? finite : (rest << 13) | 0x7f800000u));
+}
+
+// Rounds to nearest, ties to even, by adding half of what is cut off.
+std::uint16_t plain_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
+  const bool overflown = (rounded & 0x7f800000) == 0x7f800000;
+  return static_cast<std::uint16_t>((overflown ? bits : rounded) >> 16);
+}
+
 std::uint16_t written(float value) {
   std::byte out[2];
   float decoded[1];
@@ -64,6 +90,41 @@ TEST(Fp16, RoundsToTheNearestTiesToEven) {
       const double theirs = std::abs(static_cast<double>(read(other)) - value);
       ASSERT_LE(error, theirs) << value;
       ASSERT_TRUE(error < theirs || half % 2 == 0) << value;
+    }
+  }
+}
+
+// Every size around a vector, from bytes at odd addresses as on the wire.
+TEST(Halves, VectorsSayWhatThePlainCodeSays) {
+  std::mt19937 random(4);
+  for (const std::size_t n : {0, 1, 7, 8, 9, 15, 16, 17, 33, 1000}) {
+    for (int repeat = 0; repeat < 50; ++repeat) {
+      std::vector<float> values(n), decoded(n), read(n);
+      for (float& value : values) {
+        value = std::ldexp(static_cast<float>(random() % (1u << 24)) - (1 << 23),
+                           static_cast<int>(random() % 50) - 70);
+      }
+      std::vector<std::byte> bytes(2 * n + 1);
+      const int exponent = repeat % 21 - 10;
+      const auto half_at = [&](std::size_t i) {
+        std::uint16_t half;
+        std::memcpy(&half, bytes.data() + 1 + 2 * i, 2);
+        return half;
+      };
+      write_fp16(values, exponent, bytes.data() + 1, decoded);
+      read_fp16(bytes.data() + 1, exponent, read);
+      for (std::size_t i = 0; i < n; ++i) {
+        ASSERT_EQ(half_at(i), plain_fp16(std::ldexp(values[i], exponent))) << values[i];
+        ASSERT_EQ(decoded[i], std::ldexp(plain_from_fp16(half_at(i)), -exponent));
+        ASSERT_EQ(read[i], decoded[i]);
+      }
+      write_bf16(values, bytes.data() + 1, decoded);
+      read_bf16(bytes.data() + 1, read);
+      for (std::size_t i = 0; i < n; ++i) {
+        ASSERT_EQ(half_at(i), plain_bf16(values[i])) << values[i];
+        ASSERT_EQ(std::bit_cast<std::uint32_t>(decoded[i]), std::uint32_t{half_at(i)} << 16);
+        ASSERT_EQ(read[i], decoded[i]);
+      }
     }
   }
 }

@@ -6,10 +6,11 @@
 
 namespace gravac {
 
-// Ascending positions in few bits. What is stored is the number of entries
-// skipped before each position, in blocks of 128: one byte that says how many
-// bits the largest of the block needs, then all of them with that many bits,
-// lowest bits first, filled up to a whole byte.
+// Ascending positions in few bits, near the fewest that independent positions can
+// do with. What is stored is the number of entries skipped before each position, in
+// Rice codes: its low bits as they are, the rest (the quotient) as that many zeros
+// and a one. Each block of 128 has the number of low bits that suits it; quotients too
+// large for that are listed behind the block. docs/wire_format.md has every bit.
 
 // The most bytes that `count` positions can take.
 std::size_t packed_bound(std::size_t count);
@@ -20,7 +21,7 @@ std::size_t pack_positions(std::span<const std::uint32_t> positions, std::span<s
 
 // Reads positions.size() positions from `bytes` and returns how many bytes they
 // took. Reads nothing outside `bytes`, whatever they are; throws Error when
-// they end early, name an impossible width or run past `limit`.
+// they end early, hold what no sender writes or run past `limit`.
 std::size_t unpack_positions(std::span<const std::byte> bytes, std::uint64_t limit,
                              std::span<std::uint32_t> positions);
 

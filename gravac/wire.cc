@@ -29,7 +29,7 @@ namespace {
 enum Form : std::uint8_t { kPacked = 0, kBitmap = 1, kAll = 2, kKnown = 3 };
 
 constexpr std::uint32_t kMagic = 0x43415647;  // "GVAC"
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 
 struct Header {
   std::uint32_t magic;

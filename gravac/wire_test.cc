@@ -158,20 +158,29 @@ TEST(Wire, NoticesEveryFlippedBitAndEveryMissingByte) {
   }
 }
 
-TEST(Wire, GoldenBytesDoNotChange) {
-  Wire wire;
-  Sparse sparse{{2, 3, 9}, {1.0f, -2.0f, 0.5f}};
-  const auto message =
-      wire.encode(sparse, {.step = 0x0102, .plan = 0x0a0b, .begin = 1, .entries = 16}, Values::fp16);
+std::string hex_of(std::span<const std::byte> bytes) {
   std::string hex;
-  for (const std::byte b : message) {
+  for (const std::byte b : bytes) {
     char two[3];
     std::snprintf(two, sizeof(two), "%02x", std::to_integer<unsigned>(b));
     hex += two;
   }
-  EXPECT_EQ(hex,
-            "475641430101010d0100000010000000030000000200000002010000000000000b0a0000000000000e288c403183f8c4"
-            "0601007000f4006c");
+  return hex;
+}
+
+// Both examples of docs/wire_format.md.
+TEST(Wire, GoldenBytesDoNotChange) {
+  Wire wire;
+  const Sparse few{{2, 3, 9}, {1.0f, -2.0f, 0.5f}};
+  const Stamp part{.step = 0x0102, .plan = 0x0a0b, .begin = 1, .entries = 16};
+  EXPECT_EQ(hex_of(wire.encode(few, part, Values::fp16)),
+            "475641430200010d0100000010000000030000000200000002010000000000000b0a000000000000078cb44987dafe1a"
+            "a113007000f4006c");
+  Sparse far = every(2, 1, 39);  // 1, 3, 5 ... 39
+  far.positions.push_back(1'000'000);
+  far.values.push_back(1);
+  const auto message = wire.encode(far, {.step = 1, .entries = 2'000'000}, Values::bf16);
+  EXPECT_EQ(hex_of(message.subspan(48).first(message.size() - 48 - 2 * 21)), "505555555535808221f40000");
 }
 
 TEST(ValuesForm, HasNames) {
