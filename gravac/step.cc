@@ -173,6 +173,10 @@ Measurement Step::measure_above(std::span<const float> gradient, const Threshold
   return s.measure(true);
 }
 
+bool Step::by_magnitude() const {
+  return state_->survey.by_magnitude();
+}
+
 void Step::sample(std::span<const float> gradient, std::size_t stride, MagnitudeHistogram& histogram) const {
   const State& s = *state_;
   const float* residual = s.options.feedback && !s.residual_zero ? s.residual.data() : nullptr;
@@ -223,6 +227,10 @@ void Step::take_dense(std::span<float> out) {
 
 void Step::discard() {
   state_->discard();
+}
+
+void Step::skip() {
+  ++state_->steps;
 }
 
 std::span<float> Step::residual() {

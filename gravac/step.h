@@ -79,6 +79,8 @@ class Step {
   Measurement measure_above(std::span<const float> gradient, const Thresholds& thresholds,
                             Send expected = Send::candidate);
 
+  bool by_magnitude() const;
+
   // The magnitudes of about one entry in `stride` of gradient + residual, to find
   // thresholds by. Before the step is opened.
   void sample(std::span<const float> gradient, std::size_t stride, MagnitudeHistogram& histogram) const;
@@ -99,6 +101,9 @@ class Step {
   // before, up to the rounding of an addition with the gradient: where gradients
   // are a million times larger than what waits, little of what waits is left.
   void discard();
+
+  // Counts a step that was not taken here but on other ranks, so that all draw alike.
+  void skip();
 
   // What waits to be sent; empty without feedback. May be changed while no step is open.
   std::span<float> residual();

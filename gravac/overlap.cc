@@ -1,0 +1,346 @@
+#include "gravac/overlap.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "gravac/kernels.h"
+#include "gravac/require.h"
+
+namespace gravac {
+namespace {
+
+constexpr std::size_t kSampled = std::size_t{1} << 16;  // entries looked at for thresholds, about
+
+Layout part_of(const Layout& layout, const Bucket& bucket) {
+  Layout part;
+  for (std::size_t s = bucket.first; s < bucket.last; ++s) {
+    part.add(layout.segments()[s].name, layout.segments()[s].size);
+  }
+  return part;
+}
+
+// The magnitude that so many of a sampled population reach.
+float threshold_for(const MagnitudeHistogram& histogram, double factor) {
+  const auto rank = static_cast<std::size_t>(std::lround(static_cast<double>(histogram.total()) / factor));
+  const std::uint32_t bin = histogram.bin_of_rank(std::clamp<std::size_t>(rank, 1, histogram.total()));
+  return std::bit_cast<float>(
+      std::max(MagnitudeHistogram::lower_edge(bin), 1u));  // zeros are not worth sending
+}
+
+void add(Measurement& sum, const Measurement& part) {
+  sum.energy.entered += part.energy.entered;
+  sum.energy.dense += part.energy.dense;
+  sum.energy.minimum += part.energy.minimum;
+  sum.energy.candidate += part.energy.candidate;
+  sum.minimum_kept += part.minimum_kept;
+  sum.candidate_kept += part.candidate_kept;
+  sum.finite &= part.finite;
+}
+
+void add(Traffic& sum, const Traffic& part) {
+  sum.bytes_sent += part.bytes_sent;
+  sum.bytes_received += part.bytes_received;
+  sum.entries_sent += part.entries_sent;
+  sum.entries_decoded += part.entries_decoded;
+  sum.take_seconds += part.take_seconds;
+  sum.decode_seconds += part.decode_seconds;
+}
+
+}  // namespace
+
+std::vector<Bucket> make_buckets(const Layout& layout, std::size_t bytes) {
+  std::vector<Bucket> buckets;
+  std::size_t size = 0, last = layout.segments().size();
+  for (std::size_t s = last; s-- > 0;) {
+    size += 4 * layout.segments()[s].size;
+    if (size < bytes && s > 0) continue;
+    buckets.push_back({s, last});
+    last = s;
+    size = 0;
+  }
+  return buckets;
+}
+
+Overlap::Overlap(const Layout& layout, const std::vector<Bucket>& buckets, std::unique_ptr<Policy> policy,
+                 const AggregatorOptions& options, Comm& comm, Clock& clock)
+    : layout_(layout),
+      options_(options),
+      comm_(comm),
+      clock_(clock),
+      agreement_(layout, std::max<std::size_t>(buckets.size(), 1), std::move(policy), options, comm) {
+  std::vector<int> seen(layout.segments().size(), 0);
+  for (const Bucket& bucket : buckets) {
+    require(bucket.first < bucket.last && bucket.last <= seen.size(), "overlap: bucket of segments ",
+            bucket.first, " to ", bucket.last, " of ", seen.size());
+    for (std::size_t s = bucket.first; s < bucket.last; ++s) ++seen[s];
+    const Layout part = part_of(layout, bucket);
+    lanes_.push_back({.place = {"", layout.segments()[bucket.first].begin, part.entries()},
+                      .first_segment = bucket.first,
+                      .segments = bucket.last - bucket.first,
+                      .lane = std::make_unique<Lane>(part, bucket.first, options, comm, clock)});
+  }
+  require(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }),
+          "overlap: every segment must be in one bucket");
+  Facts facts = agreement_.facts();
+  facts.emplace_back("buckets", std::to_string(buckets.size()));
+  handshake(comm_, facts);
+  stride_ = std::max<std::size_t>(1, layout.entries() / kSampled);
+  order_next();
+  ended_ = clock_.now();
+  thread_ = std::thread([this] { work(); });
+}
+
+Overlap::~Overlap() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Overlap::ready(std::size_t bucket, std::span<float> gradient, std::span<const float> weights) {
+  const std::lock_guard lock(mutex_);
+  Part& part = lanes_.at(bucket);
+  require(gradient.size() == part.place.size, "overlap: bucket ", bucket, " of ", gradient.size(),
+          " entries found, ", part.place.size, " expected");
+  require(!part.is_ready, "overlap: bucket ", bucket, " is ready twice in one step");
+  part.gradient = gradient;
+  part.weights = weights;
+  part.ready_at = clock_.now();
+  part.is_ready = true;
+  changed_.notify_all();
+}
+
+// The thread: sends each bucket when it is ready and its turn.
+void Overlap::work() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock,
+                  [&] { return stop_ || (!failed_ && next_ < lanes_.size() && lanes_[next_].is_ready); });
+    if (stop_) return;
+    Part& part = lanes_[next_];
+    lock.unlock();
+    std::exception_ptr failed;
+    try {
+      send(part);
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    lock.lock();
+    failed_ = failed;
+    ++next_;
+    changed_.notify_all();
+  }
+}
+
+// One bucket: what survives of it, by the order that was given for this step.
+void Overlap::send(Part& part) {
+  const double start = clock_.now();
+  comm_.set_step(steps_);
+  sample(part);
+  const std::span<const double> all = agreement_.policy().segment_factors();
+  const Question question{
+      .plan = plan_,
+      .segment_factors = all.empty() ? all : all.subspan(part.first_segment, part.segments),
+      .thresholds = thresholds_,
+      .expected = order_.sent == Send::dense ? Send::candidate : order_.sent};
+  const Measurement found = part.lane->measure(part.gradient, part.weights, question);
+  add(found_, found);
+  report_.compress_seconds += clock_.now() - start;
+
+  // A dense step with nothing waiting needs no agreement: bad numbers show in the mean.
+  const bool plain = order_.sent == Send::dense && !pending_ && !options_.momentum;
+  part.bad = plain ? !found.finite : any_bad(!found.finite);
+  if (plain && part.bad) part.lane->step().skip();  // others take theirs
+  const Traffic traffic =
+      part.bad ? part.lane->send_raw(part.gradient, part.weights) : part.lane->send(order_, part.gradient);
+  add(traffic_, traffic);
+  busy_seconds_ += clock_.now() - start;
+}
+
+bool Overlap::any_bad(bool mine) {
+  const double answer = mine ? 1 : 0;
+  const std::vector<double> all = comm_.all_gather(std::span<const double>(&answer, 1));
+  return std::any_of(all.begin(), all.end(), [](double one) { return one != 0; });
+}
+
+StepReport Overlap::finish(double samples) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return failed_ || next_ == lanes_.size(); });
+  if (failed_) std::rethrow_exception(failed_);
+  const double sent = clock_.now();
+
+  double first = sent, last = ended_;
+  for (const Part& part : lanes_) {
+    first = std::min(first, part.ready_at);
+    last = std::max(last, part.ready_at);
+  }
+  StepReport report = report_;
+  report.step = steps_;
+  report.entries = layout_.entries();
+  report.sent = order_.sent;
+  report.route = order_.route;
+  report.factor = order_.factor;
+  report.compute_seconds = last - ended_;
+  report.add(traffic_);
+  report.exchange_seconds = busy_seconds_ - report.compress_seconds - report.decode_seconds;
+
+  // All ranks hold the same numbers from here on, and decide alike on the step to come.
+  comm_.set_step(steps_);
+  const Agreement::Totals totals = agreement_.agree(found_);
+  report.agree_seconds = clock_.now() - sent;
+  report.called = totals.called;
+  report.finite = totals.finite;
+  if (totals.finite) {
+    const Send decided = agreement_.policy().decide(totals.energy);
+    agreement_.record(totals, report);
+    agreement_.describe(totals, plan_, report);
+    const double kept = order_.sent == Send::minimum ? totals.minimum_kept : totals.candidate_kept;
+    agreement_.ended(report, kept, traffic_, samples, std::max(0.0, last - first));
+    pending_ = order_.sent != Send::dense;
+    std::vector<float> mean;
+    if (agreement_.policy().observe_interval() > 0) {
+      mean.resize(layout_.entries());
+      for (const Part& part : lanes_) {
+        std::copy(part.gradient.begin(), part.gradient.end(),
+                  mean.begin() + static_cast<std::ptrdiff_t>(part.place.begin));
+      }
+      agreement_.watch(mean);
+    }
+    order_.sent = decided;
+  } else {
+    agreement_.ended_badly();
+    ++bad_steps_;
+    return_what_was_sent();
+  }
+  ++steps_;
+  order_next();
+  report.bad_steps = bad_steps_;
+  report.effective_steps = agreement_.policy().effective_steps();
+  report.dense_bytes = static_cast<std::size_t>(costs().volume(Route::dense, 0).bytes);
+  report.residual_norm = std::nan("");
+  if (options_.residual_norm) {
+    double sum = 0;
+    for (Part& part : lanes_) sum += energy(part.lane->step().residual());
+    report.residual_norm = std::sqrt(sum);
+  }
+
+  for (Part& part : lanes_) part.is_ready = part.bad = false;
+  next_ = 0;
+  ended_ = clock_.now();
+  return report;
+}
+
+// What the next step sends, and where its cuts lie, from what is known now.
+void Overlap::order_next() {
+  const bool had_plan = plan_.has_value();
+  plan_ = agreement_.policy().plan();
+  if (!plan_) order_.sent = Send::dense;
+  if (plan_ && !had_plan) order_.sent = Send::candidate;  // the policy wants to see it
+  find_thresholds();
+  begin();
+}
+
+// A step begins that sends what was decided.
+void Overlap::begin() {
+  order_.step = steps_;
+  order_.factor = 1;
+  order_.route = Route::dense;
+  if (order_.sent != Send::dense) {
+    order_.factor = order_.sent == Send::minimum ? plan_->minimum : plan_->candidate;
+    order_.route = costs().route_for(static_cast<double>(layout_.entries()) / order_.factor);
+  }
+  report_ = {};
+  found_ = {};
+  traffic_ = {};
+  busy_seconds_ = 0;
+}
+
+// Looks at some entries of a bucket: together they tell where this step's cut would have been.
+void Overlap::sample(Part& part) {
+  const bool by_cut = options_.step.granularity == Granularity::global && part.lane->step().by_magnitude();
+  if (by_cut && plan_ && !options_.momentum) part.lane->step().sample(part.gradient, stride_, histogram_);
+}
+
+void Overlap::find_thresholds() {
+  thresholds_.reset();
+  if (plan_ && histogram_.total() > 0) {
+    const float minimum = threshold_for(histogram_, plan_->minimum);
+    thresholds_ = {minimum, std::max(minimum, threshold_for(histogram_, plan_->candidate))};
+  }
+  histogram_.clear();
+}
+
+// The caller will skip this step, for some of it is bad: what the good buckets brought
+// waits again, on every rank, so that the sum over ranks is what it was.
+void Overlap::return_what_was_sent() {
+  if (order_.sent == Send::dense || !options_.step.feedback) return;
+  for (Part& part : lanes_) {
+    if (!part.bad) add_into(part.lane->step().residual(), part.gradient);
+  }
+}
+
+Checkpoint Overlap::save() {
+  Checkpoint checkpoint;
+  agreement_.save(checkpoint);
+  checkpoint.add(
+      "overlap",
+      std::vector<double>{static_cast<double>(steps_), static_cast<double>(bad_steps_),
+                          static_cast<double>(order_.sent), pending_ ? 1.0 : 0.0, thresholds_ ? 1.0 : 0.0,
+                          thresholds_ ? static_cast<double>(thresholds_->minimum) : 0,
+                          thresholds_ ? static_cast<double>(thresholds_->candidate) : 0});
+  std::vector<double> states;
+  std::vector<float> residual(options_.step.feedback ? layout_.entries() : 0);
+  std::vector<float> velocity(options_.momentum ? layout_.entries() : 0);
+  for (Part& part : lanes_) {
+    const StepState state = part.lane->step().state();
+    states.insert(states.end(), {static_cast<double>(state.steps), state.spread});
+    const auto at = static_cast<std::ptrdiff_t>(part.place.begin);
+    if (!residual.empty()) std::ranges::copy(part.lane->step().residual(), residual.begin() + at);
+    if (!velocity.empty()) std::ranges::copy(part.lane->velocity(), velocity.begin() + at);
+  }
+  checkpoint.add("lanes", std::span<const double>(states));
+  checkpoint.add("residual", std::span<const float>(residual));
+  checkpoint.add("velocity", std::span<const float>(velocity));
+  return checkpoint;
+}
+
+void Overlap::load(const Checkpoint& checkpoint) {
+  // Read everything before anything is changed.
+  auto agreement = agreement_.read(checkpoint);
+  const std::vector<double> numbers = checkpoint.numbers("overlap", 7);
+  const std::vector<double> states = checkpoint.numbers("lanes");
+  const bool alike = states.size() == 2 * lanes_.size();
+  require(states.size() >= 2, "checkpoint: 'lanes' has ", states.size(), " entries, at least 2 expected");
+  require(numbers[2] >= 0 && numbers[2] <= 2, "checkpoint: 'overlap' names an unknown decision");
+  const std::vector<float> residual =
+      checkpoint.floats("residual", options_.step.feedback ? layout_.entries() : 0);
+  const std::vector<float> velocity =
+      checkpoint.floats("velocity", options_.momentum ? layout_.entries() : 0);
+  for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    const Part& part = lanes_[i];
+    const std::size_t from = alike ? 2 * i : 0;
+    const std::span<const float> mine = residual.empty()
+                                            ? std::span<const float>()
+                                            : std::span(residual).subspan(part.place.begin, part.place.size);
+    part.lane->step().restore({static_cast<std::uint64_t>(states[from]), states[from + 1]}, mine);
+    if (!velocity.empty()) {
+      std::ranges::copy(std::span(velocity).subspan(part.place.begin, part.place.size),
+                        part.lane->velocity().begin());
+    }
+  }
+  agreement_.adopt(std::move(agreement));
+  steps_ = static_cast<std::uint64_t>(numbers[0]);
+  bad_steps_ = static_cast<std::uint64_t>(numbers[1]);
+  pending_ = numbers[3] != 0;
+  plan_ = agreement_.policy().plan();
+  order_.sent = static_cast<Send>(static_cast<int>(numbers[2]));
+  thresholds_.reset();
+  if (numbers[4] != 0) thresholds_ = {static_cast<float>(numbers[5]), static_cast<float>(numbers[6])};
+  begin();
+  ended_ = clock_.now();
+}
+
+}  // namespace gravac

@@ -1,0 +1,127 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "gravac/agreement.h"
+#include "gravac/checkpoint.h"
+#include "gravac/clock.h"
+#include "gravac/comm.h"
+#include "gravac/histogram.h"
+#include "gravac/lane.h"
+#include "gravac/report.h"
+
+namespace gravac {
+
+// Segments [first, last) of a layout that travel together.
+struct Bucket {
+  std::size_t first = 0, last = 0;
+};
+
+// Cuts a layout into buckets of about `bytes` each, the last segments first: that is
+// the order in which backward completes them.
+std::vector<Bucket> make_buckets(const Layout& layout, std::size_t bytes);
+
+// One training step across ranks while gradients are still being computed: buckets
+// leave as they become ready, on a thread of their own. What to send is decided by
+// what all ranks knew after the step before. With granularity global, where the cut
+// lies this step is known only when all is known: so the cut of the step before is
+// used, and as many entries as reach it are sent.
+//
+//   overlap.ready(bucket, gradient) ... for every bucket, during backward
+//   StepReport report = overlap.finish(samples);
+//
+// Nothing is lost: what is not sent waits, as in Aggregator. Bad numbers on some rank
+// are agreed bucket by bucket: such a bucket goes out raw, and what the others sent
+// returns to the residuals, for the caller will skip the step.
+class Overlap {
+ public:
+  // Buckets in the order in which they are sent, each segment in one of them. Compares
+  // notes with the other ranks; throws Error, on all of them, if they differ.
+  Overlap(const Layout& layout, const std::vector<Bucket>& buckets, std::unique_ptr<Policy> policy,
+          const AggregatorOptions& options, Comm& comm, Clock& clock);
+  ~Overlap();
+
+  std::size_t buckets() const { return lanes_.size(); }
+  // The entries of a bucket within the whole gradient.
+  Segment place(std::size_t bucket) const { return lanes_[bucket].place; }
+
+  // The gradient of a bucket is complete; it will be replaced by the mean over ranks
+  // until finish() returns. Comes back at once. Buckets may become ready in any
+  // order; they are sent in theirs. REQUIRES: once for every bucket in a step.
+  void ready(std::size_t bucket, std::span<float> gradient, std::span<const float> weights = {});
+
+  // Waits until all buckets have arrived. Throws what went wrong meanwhile.
+  StepReport finish(double samples);
+
+  void call() { agreement_.call(); }  // as Aggregator::call
+
+  // As of Aggregator; between steps. Buckets may be cut otherwise when loading.
+  Checkpoint save();
+  void load(const Checkpoint& checkpoint);
+
+  Policy& policy() { return agreement_.policy(); }
+  const CostModel& costs() const { return agreement_.costs(); }
+
+ private:
+  struct Part {
+    Segment place;
+    std::size_t first_segment = 0, segments = 0;
+    std::unique_ptr<Lane> lane;
+    // This step's:
+    bool is_ready = false, bad = false;
+    double ready_at = 0;
+    std::span<float> gradient;
+    std::span<const float> weights;
+  };
+
+  void work();
+  void send(Part& part);
+  bool any_bad(bool mine);
+  void sample(Part& part);
+  void find_thresholds();
+  void order_next();
+  void begin();
+  void return_what_was_sent();
+
+  Layout layout_;
+  AggregatorOptions options_;
+  Comm& comm_;
+  Clock& clock_;
+  Agreement agreement_;
+  std::vector<Part> lanes_;
+
+  // The step that is under way, or the next one: what was decided for it.
+  std::optional<Plan> plan_;
+  Order order_;
+  std::optional<Thresholds> thresholds_;
+  StepReport report_;
+  Measurement found_;
+  Traffic traffic_;
+  double busy_seconds_ = 0;
+  MagnitudeHistogram histogram_;
+  std::size_t stride_ = 1;  // of sampling
+
+  std::uint64_t steps_ = 0, bad_steps_ = 0;
+  double ended_ = 0;
+  bool pending_ = false;  // residuals may hold something: the last step was not dense
+
+  // The thread that sends. It and the caller take turns with everything above, except
+  // for what ready() writes.
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::size_t next_ = 0;  // bucket to be sent
+  bool stop_ = false;
+  std::exception_ptr failed_;
+  std::thread thread_;
+};
+
+}  // namespace gravac

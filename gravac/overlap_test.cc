@@ -1,0 +1,241 @@
+#include "gravac/overlap.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+#include "gravac/aggregator.h"
+#include "gravac/config.h"
+#include "gravac/require.h"
+#include "gravac/testing.h"
+#include "gravac/thread_comm.h"
+
+namespace gravac {
+namespace {
+
+constexpr std::size_t kEntries = 6000, kRanks = 3;
+
+// Whole numbers, so that sums are exact in any order; a few large, most small.
+std::vector<float> gradient_of(std::size_t rank, std::size_t step) {
+  std::mt19937 random(static_cast<unsigned>(1000 * step + rank));
+  std::vector<float> gradient(kEntries);
+  for (float& g : gradient) {
+    const int small = static_cast<int>(random() % 21) - 10;
+    g = static_cast<float>(random() % 16 == 0 ? 50 * small : small);
+  }
+  return gradient;
+}
+
+const Layout& layout() {
+  static const Layout layout = testing::uneven_layout(kEntries);
+  return layout;
+}
+
+struct Overlapped {
+  SteadyClock clock;
+  Overlap overlap;
+
+  Overlapped(const std::string& options, Comm& comm, std::size_t bucket_bytes = 4000)
+      : Overlapped(make_setup(options_from_string(options), layout(), comm.size()), comm, bucket_bytes) {}
+  Overlapped(Setup setup, Comm& comm, std::size_t bucket_bytes)
+      : overlap(layout(), make_buckets(layout(), bucket_bytes), std::move(setup.policy), setup.options, comm,
+                clock) {}
+
+  // Buckets become ready in an order that changes from step to step.
+  StepReport step(std::vector<float>& gradient, std::size_t number) {
+    for (std::size_t i = 0; i < overlap.buckets(); ++i) {
+      const std::size_t bucket = (i + number) % overlap.buckets();
+      const Segment place = overlap.place(bucket);
+      overlap.ready(bucket, std::span(gradient).subspan(place.begin, place.size));
+    }
+    return overlap.finish(1);
+  }
+};
+
+std::vector<float> residual_of(const Checkpoint& state) {
+  return state.floats("residual");
+}
+
+TEST(MakeBuckets, PutsEverySegmentIntoOneBucketLastFirst) {
+  for (const std::size_t bytes : {1, 100, 4000, 1'000'000}) {
+    std::size_t last = layout().segments().size();
+    for (const Bucket& bucket : make_buckets(layout(), bytes)) {
+      EXPECT_EQ(bucket.last, last);
+      EXPECT_LT(bucket.first, bucket.last);
+      last = bucket.first;
+    }
+    EXPECT_EQ(last, 0u);
+  }
+}
+
+class SameAsAfterBackward : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(SameAsAfterBackward, ToTheBit) {
+  run_ranks(kRanks, [&](Comm& comm) {
+    SteadyClock clock;
+    gravac::Setup setup = make_setup(options_from_string(GetParam()), layout(), kRanks);
+    Aggregator after(layout(), std::move(setup.policy), setup.options, comm, clock);
+    std::vector<std::vector<float>> expected;
+    for (std::size_t step = 0; step < 20; ++step) {
+      std::vector<float> gradient = gradient_of(comm.rank(), step);
+      after.aggregate(gradient, 1);
+      expected.push_back(gradient);
+    }
+    Overlapped during(GetParam(), comm);
+    for (std::size_t step = 0; step < 20; ++step) {
+      std::vector<float> gradient = gradient_of(comm.rank(), step);
+      during.step(gradient, step);
+      EXPECT_EQ(gradient, expected[step]) << step;
+    }
+    EXPECT_EQ(residual_of(during.overlap.save()), residual_of(after.save()));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Overlap, SameAsAfterBackward,
+    ::testing::Values("policy=dense", "policy=static factor=10 granularity=layer exchange=all-gather",
+                      "policy=static factor=50 granularity=layer exchange=all-gather compressor=dgc",
+                      "policy=static factor=10 granularity=layer exchange=all-gather values=fp16",
+                      "policy=static factor=10 granularity=layer compressor=randomk"));
+
+class EveryOverlap : public ::testing::TestWithParam<std::string> {};
+
+// All ranks end alike, and what went in came out or waits.
+TEST_P(EveryOverlap, AgreesAndConserves) {
+  std::vector<std::vector<float>> results(kRanks), left(kRanks);
+  std::vector<double> in(kEntries, 0), out(kEntries, 0);
+  std::mutex mutex;
+  run_ranks(kRanks, [&](Comm& comm) {
+    Overlapped during(GetParam(), comm);
+    std::vector<float> history;
+    for (std::size_t step = 0; step < 40; ++step) {
+      std::vector<float> gradient = gradient_of(comm.rank(), step);
+      const std::lock_guard lock(mutex);
+      for (std::size_t i = 0; i < kEntries; ++i) in[i] += static_cast<double>(gradient[i]);
+    }
+    for (std::size_t step = 0; step < 40; ++step) {
+      std::vector<float> gradient = gradient_of(comm.rank(), step);
+      during.step(gradient, step);
+      history.insert(history.end(), gradient.begin(), gradient.end());
+    }
+    results[comm.rank()] = history;
+    left[comm.rank()] = residual_of(during.overlap.save());
+  });
+  for (std::size_t rank = 1; rank < kRanks; ++rank) EXPECT_EQ(results[rank], results[0]);
+  for (std::size_t i = 0; i < results[0].size(); ++i)
+    out[i % kEntries] += kRanks * static_cast<double>(results[0][i]);
+  for (std::size_t i = 0; i < kEntries; ++i) {
+    for (std::size_t rank = 0; rank < kRanks; ++rank) out[i] += static_cast<double>(left[rank][i]);
+    ASSERT_NEAR(out[i], in[i], 0.05) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Overlap, EveryOverlap,
+    ::testing::Values(
+        "policy=dense", "policy=static factor=10", "policy=static factor=10 compressor=dgc",
+        "policy=static factor=10 compressor=redsync", "policy=static factor=10 compressor=sidco",
+        "policy=static factor=10 compressor=randomk", "policy=static factor=10 exchange=reduce-scatter",
+        "policy=static factor=10 exchange=dense", "policy=static factor=10 values=bf16",
+        "policy=gravac factor-min=5 factor-max=40 window=5 epsilon=0.3 gain=error-fed",
+        "policy=progress interval=3", "policy=accordion factor-min=4 factor-max=40 interval=7"));
+
+TEST(Overlap, SendsAboutAsManyAsTheFactorSaysByTheCutOfTheStepBefore) {
+  run_ranks(kRanks, [&](Comm& comm) {
+    Overlapped during("policy=static factor=20 exchange=all-gather", comm);
+    double sent = 0;
+    for (std::size_t step = 0; step < 30; ++step) {
+      std::vector<float> gradient = gradient_of(comm.rank(), step);
+      const StepReport report = during.step(gradient, step);
+      if (step >= 10) sent += static_cast<double>(report.entries_sent);
+    }
+    EXPECT_GT(sent, 20 * kEntries / 20 * 0.7);
+    EXPECT_LT(sent, 20 * kEntries / 20 * 1.4);
+  });
+}
+
+class ResumedOverlap : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(ResumedOverlap, GoesOnToTheBit) {
+  run_ranks(kRanks, [&](Comm& comm) {
+    Overlapped whole(GetParam(), comm), first(GetParam(), comm), second(GetParam(), comm);
+    std::vector<float> expected, found;
+    for (std::size_t step = 0; step < 20; ++step) {
+      expected = gradient_of(comm.rank(), step);
+      whole.step(expected, step);
+    }
+    for (std::size_t step = 0; step < 9; ++step) {
+      found = gradient_of(comm.rank(), step);
+      first.step(found, step);
+    }
+    second.overlap.load(Checkpoint::from_bytes(first.overlap.save().to_bytes()));
+    for (std::size_t step = 9; step < 20; ++step) {
+      found = gradient_of(comm.rank(), step);
+      second.step(found, step);
+    }
+    EXPECT_EQ(found, expected);
+    EXPECT_EQ(residual_of(second.overlap.save()), residual_of(whole.overlap.save()));
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Overlap, ResumedOverlap,
+                         ::testing::Values("policy=static factor=10 exchange=all-gather",
+                                           "policy=static factor=10 compressor=randomk",
+                                           "policy=static factor=10 memory=momentum exchange=all-gather"));
+
+TEST(Overlap, LoadsIntoOtherBuckets) {
+  run_ranks(kRanks, [&](Comm& comm) {
+    const std::string options = "policy=static factor=10 exchange=all-gather";
+    Overlapped before(options, comm), after(options, comm, 9000);
+    ASSERT_NE(before.overlap.buckets(), after.overlap.buckets());
+    for (std::size_t step = 0; step < 5; ++step) {
+      std::vector<float> gradient = gradient_of(comm.rank(), step);
+      before.step(gradient, step);
+    }
+    const Checkpoint state = before.overlap.save();
+    after.overlap.load(state);
+    EXPECT_EQ(residual_of(after.overlap.save()), residual_of(state));
+  });
+}
+
+TEST(Overlap, SurvivesBadNumbersOnOneRankInOneBucket) {
+  for (const std::string options : {"policy=dense", "policy=static factor=10 exchange=all-gather",
+                                    "policy=static factor=10 compressor=randomk"}) {
+    std::vector<std::vector<float>> results(kRanks);
+    run_ranks(kRanks, [&](Comm& comm) {
+      Overlapped during(options, comm);
+      for (std::size_t step = 0; step < 10; ++step) {
+        std::vector<float> gradient = gradient_of(comm.rank(), step);
+        if (step == 4 && comm.rank() == 1) gradient[100] = std::numeric_limits<float>::quiet_NaN();
+        const StepReport report = during.step(gradient, step);
+        EXPECT_EQ(report.finite, step != 4);
+        EXPECT_EQ(report.bad_steps, step < 4 ? 0u : 1u);
+        EXPECT_EQ(std::isnan(gradient[100]), step == 4);
+        if (step != 4)
+          results[comm.rank()].insert(results[comm.rank()].end(), gradient.begin(), gradient.end());
+      }
+    });
+    for (const std::vector<float>& one : results) {
+      EXPECT_EQ(one, results[0]) << options;
+      for (const float value : one) ASSERT_TRUE(std::isfinite(value));
+    }
+  }
+}
+
+TEST(Overlap, TellsTheCallerWhatWentWrongOnItsThread) {
+  EXPECT_THROW(run_ranks(
+                   2,
+                   [&](Comm& comm) {
+                     Overlapped during("policy=static factor=10", comm);
+                     if (comm.rank() == 1) return;  // leaves the others alone
+                     std::vector<float> gradient = gradient_of(0, 0);
+                     during.step(gradient, 0);
+                   },
+                   std::chrono::milliseconds(300)),
+               Error);
+}
+
+}  // namespace
+}  // namespace gravac
