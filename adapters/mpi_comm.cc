@@ -20,7 +20,8 @@ class MpiComm final : public Comm {
     int started = 0;
     MPI_Initialized(&started);
     if (!started) {
-      MPI_Init(nullptr, nullptr);
+      int level = MPI_THREAD_SINGLE;  // one thread at a time, but not always the same
+      MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
       ours_ = true;
     }
     MPI_Comm_dup(MPI_COMM_WORLD, &comm_);

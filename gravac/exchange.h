@@ -70,7 +70,10 @@ class LinkModel {
 // Brings all ranks the mean of what each of them sends, to the bit the same.
 class Exchange {
  public:
-  Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values values);
+  // Dense values travel in pieces that end at `cuts`: sums of floats depend on how they
+  // are cut, and two runs that cut alike end alike.
+  Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values values,
+           std::vector<std::size_t> cuts = {});
 
   // Replaces `values` by their mean over ranks.
   Traffic mean_dense(std::span<float> values);
@@ -95,6 +98,7 @@ class Exchange {
   const Clock& clock_;
   std::size_t entries_;
   Values values_;
+  std::vector<std::size_t> cuts_;
   Wire wire_;
   Messages received_;
   std::vector<std::vector<std::byte>> parts_;

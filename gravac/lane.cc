@@ -22,7 +22,7 @@ Lane::Lane(const Layout& layout, std::size_t first_segment, const AggregatorOpti
     : options_(options),
       clock_(clock),
       step_(layout, numbered(options.step, first_segment)),
-      exchange_(comm, clock, layout.entries(), options.values) {
+      exchange_(comm, clock, layout.entries(), options.values, options.cuts) {
   if (options.momentum) momentum_.emplace(layout.entries(), *options.momentum);
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "gravac/clock.h"
 #include "gravac/comm.h"
@@ -20,6 +21,7 @@ struct AggregatorOptions {
   Values values = Values::fp32;
   Facts facts;                            // more that must be equal on all ranks, by name
   bool residual_norm = false;             // report it; costs a read of the residual
+  std::vector<std::size_t> cuts;          // dense gradients travel in pieces that end here, ascending
   double compress_seconds_per_entry = 0;  // spent on a virtual clock for every entry looked at
 };
 

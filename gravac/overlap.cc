@@ -69,6 +69,8 @@ Overlap::Overlap(const Layout& layout, const std::vector<Bucket>& buckets, std::
       comm_(comm),
       clock_(clock),
       agreement_(layout, std::max<std::size_t>(buckets.size(), 1), std::move(policy), options, comm) {
+  require(!options.momentum || options.momentum->clip == 0,
+          "overlap: clipping needs the norm of the whole gradient, which is not known before backward ends");
   std::vector<int> seen(layout.segments().size(), 0);
   for (const Bucket& bucket : buckets) {
     require(bucket.first < bucket.last && bucket.last <= seen.size(), "overlap: bucket of segments ",

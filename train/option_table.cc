@@ -41,6 +41,8 @@ constexpr OptionInfo kTable[] = {
     {kWorkers, "timeout", number, "SECONDS", "60", "Longest wait for another worker", here, 0, 1e6, true},
     {kWorkers, "threads", count, "N", "0", "Threads per worker; 0: its share of the cores", here, 0, 1024},
     {kWorkers, "overlap", flag, "", "false", "Send gradients while backward still runs", run},
+    {kWorkers, "bucket", count, "KB", "0",
+     "Cut dense gradients, and overlapped ones, into messages of this size; 0: as seems best", run},
     {kWorkers, "link", text, "RATE,DELAY", "", "Rehearse a slow network: 100mbit,1ms", run},
     {kWorkers, "emulate", text, "SPEC", "",
      "Rehearse a cluster in virtual time: workers=32,link=10gbit/50us,compute=60ms", run},

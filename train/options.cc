@@ -280,6 +280,7 @@ TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
   if (in.has("workers")) out.workers = in.count("workers");
   out.backend = in.text("backend");
   out.overlap = in.on("overlap");
+  out.bucket = in.count("bucket");
   out.batch = in.count("batch");
   out.lr = in.number("lr");
   out.momentum = in.number("momentum");

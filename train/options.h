@@ -22,6 +22,7 @@ struct TrainOptions {
   std::string backend = "gloo";  // gloo | mpi
   gravac::Options engine;        // for gravac::make_setup; only what differs from its defaults
   bool overlap = false;          // send buckets while backward still runs
+  std::size_t bucket = 0;  // kilobytes of a bucket; 0: a quarter of the gradient, and none after backward
 
   std::size_t batch = 32;  // samples per worker and step
   // With memory=momentum these three are in `engine` as well, and the optimizer must do without.

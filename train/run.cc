@@ -77,7 +77,7 @@ class Rank {
     const std::size_t eval_every = options_.eval_every > 0 ? options_.eval_every : trainer_.steps_per_epoch();
     bool stop = trainer_.done();
     while (!stop) {
-      if (signal_caught) trainer_.aggregator().call();
+      if (signal_caught) trainer_.call();
       const Stepped stepped = trainer_.step();
       summary_.bad_steps = stepped.report.bad_steps;
       summary_.effective_steps = stepped.report.effective_steps;

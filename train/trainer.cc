@@ -38,6 +38,15 @@ std::vector<double> sum_over_ranks(Comm& comm, std::span<const double> mine) {
   return sums;
 }
 
+// Where buckets of so many bytes end.
+std::vector<std::size_t> cuts_of(const Layout& layout, std::size_t bytes) {
+  std::vector<std::size_t> cuts;
+  for (const Bucket& bucket : make_buckets(layout, bytes))
+    cuts.push_back(layout.segments()[bucket.first].begin);
+  std::reverse(cuts.begin(), cuts.end());
+  return cuts;
+}
+
 void copy_into(std::span<float> target, const std::vector<float>& source) {
   std::copy(source.begin(), source.end(), target.begin());
 }
@@ -68,15 +77,56 @@ Trainer::Trainer(const TrainOptions& options, const Surroundings& around)
   handshake(around_.plain, options.facts);
   Setup setup = make_setup(options.engine, model_.layout(), around_.comm.size());
   if (options.emulate) setup.options.compress_seconds_per_entry = options.emulate->compress_seconds_per_entry;
-  aggregator_ = std::make_unique<Aggregator>(model_.layout(), std::move(setup.policy), setup.options,
-                                             around_.comm, around_.clock);
+  if (options.overlap) {
+    make_overlap(std::move(setup));
+  } else {
+    if (options.bucket > 0) setup.options.cuts = cuts_of(model_.layout(), 1000 * options.bucket);
+    aggregator_ = std::make_unique<Aggregator>(model_.layout(), std::move(setup.policy), setup.options,
+                                               around_.comm, around_.clock);
+  }
   broadcast(*module_, around_.plain);
+  for (const auto& part : module_->modules()) draws_ |= part->name().find("Dropout") != std::string::npos;
   steps_per_epoch_ = sampler_.steps_per_epoch(options.batch);
   total_ = options.steps ? static_cast<double>(*options.steps)
                          : std::ceil(options.epochs.value_or(1) * static_cast<double>(steps_per_epoch_));
 }
 
 Trainer::~Trainer() = default;
+
+void Trainer::make_overlap(Setup setup) {
+  const Layout& layout = model_.layout();
+  const std::size_t bytes =
+      options_.bucket > 0 ? 1000 * options_.bucket : std::max<std::size_t>(layout.entries(), 1);
+  const std::vector<Bucket> buckets = make_buckets(layout, bytes);  // in bytes: a quarter of the gradient
+  bucket_of_.resize(layout.segments().size());
+  for (std::size_t b = 0; b < buckets.size(); ++b) {
+    std::fill(bucket_of_.begin() + static_cast<std::ptrdiff_t>(buckets[b].first),
+              bucket_of_.begin() + static_cast<std::ptrdiff_t>(buckets[b].last), b);
+  }
+  overlap_ = std::make_unique<Overlap>(layout, buckets, std::move(setup.policy), setup.options, around_.comm,
+                                       around_.clock);
+  model_.on_ready([this](std::size_t segment) { segment_ready(segment); });
+}
+
+// Backward has completed a parameter's gradient; a bucket leaves with its last one.
+void Trainer::segment_ready(std::size_t segment) {
+  const std::size_t bucket = bucket_of_[segment];
+  if (--missing_[bucket] > 0) return;
+  const Segment place = overlap_->place(bucket);
+  overlap_->ready(bucket, model_.gradient().subspan(place.begin, place.size),
+                  model_.weights().subspan(place.begin, place.size));
+}
+
+// The gradient becomes the mean over ranks.
+StepReport Trainer::exchange() {
+  const auto samples = static_cast<double>(options_.batch);
+  if (!overlap_) return aggregator_->aggregate(model_.gradient(), samples, model_.weights());
+  return overlap_->finish(samples);
+}
+
+void Trainer::call() {
+  overlap_ ? overlap_->call() : aggregator_->call();
+}
 
 double Trainer::position() const {
   return options_.schedule_by_effective ? effective_ : static_cast<double>(steps_);
@@ -95,12 +145,22 @@ double Trainer::compute(const Batch& batch) {
   {
     // Dropout draws depend on the step and the rank alone, so that nothing of torch's need be saved.
     std::unique_lock lock(torch_random, std::defer_lock);
-    if (around_.turns) lock.lock();
+    if (around_.turns && draws_) lock.lock();
     torch::manual_seed(Random({options_.seed, steps_, around_.comm.rank() + 1}).at(0));
     loss = torch::nn::functional::cross_entropy(module_->forward(batch.input), batch.target);
   }
+  if (overlap_) {
+    missing_.assign(overlap_->buckets(), 0);
+    for (const std::size_t bucket : bucket_of_) ++missing_[bucket];
+  }
   loss.backward();
   model_.collect();
+  // Parameters that backward did not reach have no gradient: their buckets wait no longer.
+  for (std::size_t s = 0; overlap_ && s < bucket_of_.size(); ++s) {
+    if (missing_[bucket_of_[s]] == 0) continue;
+    missing_[bucket_of_[s]] = 1;
+    segment_ready(s);
+  }
   if (around_.turns) around_.turns->release();
   return loss.item<double>();
 }
@@ -109,15 +169,14 @@ Stepped Trainer::step() {
   const double began = around_.clock.now();
   const double at = position();
   const std::size_t drops = schedule_.drops(at, total_);
-  if (drops > drops_) aggregator_->policy().learning_rate_dropped();
+  if (drops > drops_) policy().learning_rate_dropped();
   drops_ = drops;
 
   sampler_.batch(steps_, options_.batch, samples_);
   Stepped stepped{.learning_rate = options_.lr * schedule_.at(at, total_)};
   stepped.loss = compute(around_.data.train(samples_, steps_));
   if (options_.emulate) around_.clock.spend(options_.emulate->compute_seconds);
-  stepped.report =
-      aggregator_->aggregate(model_.gradient(), static_cast<double>(options_.batch), model_.weights());
+  stepped.report = exchange();
   sgd_.step(model_.weights(), model_.gradient(), stepped.learning_rate);
   ++steps_;
   effective_ = stepped.report.effective_steps;
@@ -198,7 +257,7 @@ Checkpoint Trainer::save() {
     state.add("buffer/" + item.key(),
               std::span<const double>(buffer.data_ptr<double>(), static_cast<std::size_t>(buffer.numel())));
   }
-  state.add("gravac/", aggregator_->save());
+  state.add("gravac/", overlap_ ? overlap_->save() : aggregator_->save());
   return state;
 }
 
@@ -228,7 +287,8 @@ void Trainer::load(const std::vector<Checkpoint>& states) {
   }
   std::vector<Checkpoint> parts;
   for (const Checkpoint& one : states) parts.push_back(one.part("gravac/"));
-  aggregator_->load(states.size() == ranks ? parts[rank] : reshard(parts, rank, ranks));
+  const Checkpoint part = states.size() == ranks ? parts[rank] : reshard(parts, rank, ranks);
+  overlap_ ? overlap_->load(part) : aggregator_->load(part);
 
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const Segment& segment = model_.layout().segments()[i];

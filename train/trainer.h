@@ -14,6 +14,8 @@
 #include "gravac/checkpoint.h"
 #include "gravac/clock.h"
 #include "gravac/comm.h"
+#include "gravac/config.h"
+#include "gravac/overlap.h"
 #include "train/data.h"
 #include "train/models.h"
 #include "train/options.h"
@@ -82,12 +84,17 @@ class Trainer {
   std::size_t steps_per_epoch() const { return steps_per_epoch_; }
   const Costs& costs() const { return costs_; }
   std::size_t entries() const { return model_.layout().entries(); }
-  Aggregator& aggregator() { return *aggregator_; }
+  // Tells all ranks that this one wants to stop: the next step's report says `called`.
+  void call();
   // A hash of all weights.
   std::uint64_t digest();
 
  private:
   double compute(const Batch& batch);
+  Policy& policy() { return overlap_ ? overlap_->policy() : aggregator_->policy(); }
+  void make_overlap(Setup setup);
+  void segment_ready(std::size_t segment);
+  StepReport exchange();
 
   TrainOptions options_;
   Surroundings around_;
@@ -96,7 +103,11 @@ class Trainer {
   Sampler sampler_;
   Schedule schedule_;
   Sgd sgd_;
-  std::unique_ptr<Aggregator> aggregator_;
+  std::unique_ptr<Aggregator> aggregator_;  // after backward; or
+  std::unique_ptr<Overlap> overlap_;        // while it runs:
+  std::vector<std::size_t> bucket_of_;      // each segment's bucket
+  std::vector<std::size_t> missing_;        // segments that each bucket still waits for
+  bool draws_ = false;                      // the model uses torch's random numbers
   std::size_t steps_per_epoch_ = 0;
   double total_ = 0;
   std::uint64_t steps_ = 0;
