@@ -9,10 +9,11 @@ build:
 	@cmake --build --preset release --parallel $(jobs)
 
 demo: build
-	@build/gravac compressors
+	@build/gravac demo
 
 # The suite in release, then under the address and undefined-behaviour sanitizers.
 test: build
+	@scripts/setup python
 	@ctest --preset release --parallel $(jobs)
 	@cmake --preset asan > /dev/null
 	@cmake --build --preset asan --parallel $(jobs)
@@ -26,6 +27,7 @@ tsan:
 
 bench: build
 	@build/bench/goals
+	@build/bench/exchanges
 
 install: build
 	@cmake --install build --prefix $(prefix)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "apps/compressors.h"
+#include "apps/demo.h"
 #include "apps/doctor.h"
 #include "apps/list.h"
 #include "apps/train.h"
@@ -57,6 +58,20 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* help) {
   return command;
 }
 
+CLI::App* add_demo(CLI::App& app, gravac::apps::DemoOptions& options) {
+  CLI::App* demo =
+      add_command(app, "demo", "Train under five policies over a rehearsed slow link, and compare");
+  demo->add_option("--out", options.out, "Folder for everything; a new temporary one if not given");
+  demo->add_option("--steps", options.steps, "Steps of each run")
+      ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  demo->add_option("--workers", options.workers, "Processes to start")
+      ->check(CLI::Range(2, 64))
+      ->capture_default_str();
+  demo->add_option("--link", options.link, "Network to rehearse")->capture_default_str();
+  return demo;
+}
+
 CLI::App* add_compressors(CLI::App& app, gravac::apps::CompressorsOptions& options) {
   CLI::App* show =
       add_command(app, "compressors", "Compress one gradient with every compressor and show the result");
@@ -92,6 +107,8 @@ int main(int argc, char** argv) {
   list->add_flag("--json", json, "As JSON");
   CLI::App* doctor = add_command(app, "doctor", "Say what this machine and build can do, and what is wrong");
   doctor->add_flag("--json", json, "As JSON");
+  gravac::apps::DemoOptions demo_options;
+  CLI::App* demo = add_demo(app, demo_options);
   gravac::apps::CompressorsOptions compressors;
   CLI::App* show = add_compressors(app, compressors);
 
@@ -108,6 +125,7 @@ int main(int argc, char** argv) {
   }
   try {
     if (train->parsed()) return training.run({argv, argv + argc});
+    if (demo->parsed()) return gravac::apps::show_demo(demo_options);
     if (list->parsed()) gravac::apps::show_list(json);
     if (doctor->parsed()) return gravac::apps::show_doctor(json);
     if (show->parsed()) gravac::apps::show_compressors(compressors);

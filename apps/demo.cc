@@ -1,0 +1,116 @@
+#include "apps/demo.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "gravac/require.h"
+#include "train/launch.h"
+
+namespace gravac::apps {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Run {
+  std::string name;
+  Words flags;
+};
+
+const std::vector<Run>& runs() {
+  static const std::vector<Run> runs = {
+      {"dense", {"--policy", "dense"}},
+      {"static-10x", {"--policy", "static", "--factor", "10"}},
+      {"static-1000x", {"--policy", "static", "--factor", "1000"}},
+      {"gravac", {"--policy", "gravac", "--window", "50"}},
+      {"progress", {"--policy", "progress", "--schedule-by", "effective"}},
+  };
+  return runs;
+}
+
+std::string new_folder() {
+  std::string name = (std::filesystem::temp_directory_path() / "gravac-demo-XXXXXX").string();
+  require(mkdtemp(name.data()) != nullptr, "demo: cannot make a folder ", name);
+  return name;
+}
+
+// Hides what is written to stdout while it lives.
+class Silence {
+ public:
+  Silence() : kept_(dup(STDOUT_FILENO)) {
+    std::fflush(stdout);
+    const int nowhere = open("/dev/null", O_WRONLY);
+    dup2(nowhere, STDOUT_FILENO);
+    close(nowhere);
+  }
+  ~Silence() {
+    dup2(kept_, STDOUT_FILENO);
+    close(kept_);
+  }
+
+ private:
+  int kept_;
+};
+
+int train(const DemoOptions& options, const Run& run, const std::string& folder) {
+  Words words = {"gravac",       "train",
+                 "--model",      "resnet8",
+                 "--data",       "images",
+                 "--batch",      "16",
+                 "--lr",         "0.1",
+                 "--seed",       "1",
+                 "--steps",      std::to_string(options.steps),
+                 "--workers",    std::to_string(options.workers),
+                 "--link",       options.link,
+                 "--eval-every", "1000000",
+                 "--out",        folder};
+  words.insert(words.end(), run.flags.begin(), run.flags.end());
+  const Silence silence;
+  return train::run_workers({.workers = options.workers, .arguments = words});
+}
+
+nlohmann::json summary_in(const std::string& folder) {
+  std::ifstream file(folder + "/summary.json");
+  nlohmann::json summary = nlohmann::json::parse(file, nullptr, false);
+  require(!summary.is_discarded(), "demo: ", folder, "/summary.json is not there");
+  return summary;
+}
+
+}  // namespace
+
+int show_demo(const DemoOptions& options) {
+  const std::string out = options.out.empty() ? new_folder() : options.out;
+  std::printf("resnet8 on built-in images, %zu workers, %zu steps, over a rehearsed link of %s\n\n",
+              options.workers, options.steps, options.link.c_str());
+  std::vector<nlohmann::json> summaries;
+  for (const Run& run : runs()) {
+    std::fprintf(stderr, "-- %s\n", run.name.c_str());
+    const std::string folder = out + "/" + run.name;
+    if (const int code = train(options, run, folder); code != 0) return code;
+    summaries.push_back(summary_in(folder));
+  }
+  std::printf("%-13s %8s %7s %9s %9s %9s %9s\n", "policy", "top1", "steps", "seconds", "speed-up", "MB sent",
+              "fewer");
+  const double dense = summaries[0]["seconds"];
+  for (std::size_t i = 0; i < summaries.size(); ++i) {
+    const nlohmann::json& s = summaries[i];
+    std::printf("%-13s %7.2f%% %7d %9.1f %8.2fx %9.1f %8.1fx\n", runs()[i].name.c_str(),
+                100 * s["metric"]["value"].get<double>(), s["steps"].get<int>(), s["seconds"].get<double>(),
+                dense / s["seconds"].get<double>(), 1e-6 * s["bytes_sent"].get<double>(),
+                s["factor_bytes"].get<double>());
+  }
+  std::printf(
+      "\nseconds: training, evaluation not counted; fewer: times fewer bytes than dense.\n"
+      "progress trains until its steps are worth as many dense ones, so it takes more of them.\n"
+      "Everything each run wrote (steps.jsonl, evals.jsonl, summary.json, TensorBoard events): %s\n",
+      out.c_str());
+  return 0;
+}
+
+}  // namespace gravac::apps
