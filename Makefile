@@ -26,6 +26,7 @@ tsan:
 
 bench: build
 	@build/bench/goals
+	@build/bench/exchanges
 
 install: build
 	@cmake --install build --prefix $(prefix)

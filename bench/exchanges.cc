@@ -45,7 +45,7 @@ struct Options {
   std::size_t rank = 0, size = 0;
 };
 
-constexpr std::size_t kWarmup = 6;  // `auto` learns what the link is like
+constexpr std::size_t kWarmup = 12;  // `auto` tries what there is
 
 // Rows of different scale, the same on all ranks; half of the entries' variance is shared.
 std::vector<float> gradient_of(std::size_t entries, std::size_t rank, std::size_t step) {
@@ -132,7 +132,7 @@ void measure(Comm& backend, const std::string& link, const std::string& where, c
     }
     for (std::size_t step = 0; step < kWarmup + options.repeats; ++step) {
       for (Way& way : ways) {
-        if (way.name != "auto" && step + 2 < kWarmup) continue;
+        if (way.name != "auto" && step + 3 < kWarmup) continue;
         way.run(backend, gradients[step % gradients.size()], step >= kWarmup);
       }
     }

@@ -240,7 +240,8 @@ void Aggregator::send(const Agreed& agreed, std::span<float> gradient, StepRepor
   last_ = {.known = true,
            .times = {.sparse = report.sent != Send::dense,
                      .volume = costs_.volume(report.route, kept),
-                     .decoded_entries = static_cast<double>(traffic.entries_decoded)},
+                     .decoded_entries = static_cast<double>(traffic.entries_decoded),
+                     .route = report.route},
            .factor = report.factor,
            .gain = report.sent == Send::dense ? 1 : report.gain_error_fed[minimum ? 0 : 1]};
 }
@@ -286,10 +287,11 @@ Checkpoint Aggregator::save() {
   checkpoint.add("steps", std::vector<double>{static_cast<double>(steps_), static_cast<double>(bad_steps_),
                                               static_cast<double>(expected_), static_cast<double>(step.steps),
                                               step.spread, static_cast<double>(watched_steps_)});
-  checkpoint.add("last", std::vector<double>{last_.known ? 1.0 : 0.0, last_.samples, last_.factor, last_.gain,
-                                             times.compute, times.compress, times.agree, times.exchange,
-                                             times.decode, times.sparse ? 1.0 : 0.0, times.volume.rounds,
-                                             times.volume.bytes, times.decoded_entries});
+  checkpoint.add("last",
+                 std::vector<double>{last_.known ? 1.0 : 0.0, last_.samples, last_.factor, last_.gain,
+                                     times.compute, times.compress, times.agree, times.exchange, times.decode,
+                                     times.sparse ? 1.0 : 0.0, times.volume.rounds, times.volume.bytes,
+                                     times.decoded_entries, static_cast<double>(times.route)});
   checkpoint.add("costs", costs_.save());
   for (const auto& [key, values] : policy_->save()) checkpoint.add("policy/" + key, values);
   checkpoint.add("residual", std::span<const float>(step_.residual()));
@@ -306,7 +308,7 @@ void Aggregator::load(const Checkpoint& checkpoint) {
     require(theirs == value, "checkpoint: ", key, " is ", theirs, " there and ", value, " here");
   }
   // Read everything before anything is changed.
-  const std::vector<double> steps = checkpoint.numbers("steps", 6), last = checkpoint.numbers("last", 13);
+  const std::vector<double> steps = checkpoint.numbers("steps", 6), last = checkpoint.numbers("last", 14);
   const std::vector<double> costs = checkpoint.numbers("costs");
   const std::vector<float> residual = checkpoint.floats("residual", step_.residual().size());
   const bool watches = policy_->observe_interval() > 0 && steps[5] > 0;
@@ -314,6 +316,7 @@ void Aggregator::load(const Checkpoint& checkpoint) {
   const std::vector<float> velocity =
       momentum_ ? checkpoint.floats("velocity", layout_.entries()) : std::vector<float>();
   require(steps[2] >= 0 && steps[2] <= 2, "checkpoint: 'steps' names an unknown decision");
+  require(last[13] >= 0 && last[13] <= 3, "checkpoint: 'last' names an unknown exchange");
   PolicyState state;
   for (const std::string& name : checkpoint.names("policy/"))
     state.emplace_back(name.substr(7), checkpoint.numbers(name));
@@ -331,12 +334,19 @@ void Aggregator::load(const Checkpoint& checkpoint) {
   watched_steps_ = static_cast<std::size_t>(steps[5]);
   watched_ = watched;
   if (momentum_) std::copy(velocity.begin(), velocity.end(), momentum_->velocity().begin());
-  last_ = {
-      .known = last[0] != 0,
-      .times = {last[4], last[5], last[6], last[7], last[8], last[9] != 0, {last[10], last[11]}, last[12]},
-      .samples = last[1],
-      .factor = last[2],
-      .gain = last[3]};
+  last_ = {.known = last[0] != 0,
+           .times = {last[4],
+                     last[5],
+                     last[6],
+                     last[7],
+                     last[8],
+                     last[9] != 0,
+                     {last[10], last[11]},
+                     last[12],
+                     static_cast<Route>(static_cast<int>(last[13]))},
+           .samples = last[1],
+           .factor = last[2],
+           .gain = last[3]};
   ended_ = clock_.now();
 }
 

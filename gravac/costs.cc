@@ -28,8 +28,15 @@ void CostModel::learn(const StepTimes& times) {
   if (ranks_ == 1) return;
   constexpr double kAgreedBytes = 14 * 8;  // what Aggregator::agree sends
   const auto others = static_cast<double>(ranks_ - 1);
-  link_.learn({others, others * kAgreedBytes}, times.agree);
+  const Volume agreed{others, others * kAgreedBytes};
+  link_.learn(agreed, times.agree);
   link_.learn(times.volume, times.exchange);
+  for (Tried& tried : tried_) ++tried.idle;
+  Tried& used = tried_[static_cast<std::size_t>(times.route)];
+  used.fit.learn(agreed, times.agree);
+  used.fit.learn(times.volume, times.exchange);
+  ++used.times;
+  used.idle = 0;
 }
 
 double CostModel::payload(double kept) const {
@@ -41,11 +48,25 @@ Volume CostModel::volume(Route route, double kept) const {
   return volume_of(route, ranks_, static_cast<double>(entries_), payload(kept));
 }
 
+double CostModel::exchange_seconds(Route route, const Volume& volume) const {
+  const Tried& tried = tried_[static_cast<std::size_t>(route)];
+  return (tried.times > 0 ? tried.fit : link_).seconds(volume);
+}
+
 double CostModel::route_seconds(Route route, double kept) const {
   const double decoded = route == Route::all_gather       ? kept * static_cast<double>(ranks_)
                          : route == Route::reduce_scatter ? 3 * kept
                                                           : 0;
-  return link_.seconds(volume(route, kept)) + decoded * decode_per_entry_.value;
+  return exchange_seconds(route, volume(route, kept)) + decoded * decode_per_entry_.value;
+}
+
+// Routes that were not used lately may have become quicker. How much is hoped for decides what is
+// tried: little enough that trials of what is much slower are rare or never happen.
+double CostModel::hoped_seconds(Route route, double kept) const {
+  constexpr double kHope = 0.25, kFading = 0.999;
+  const Tried& tried = tried_[static_cast<std::size_t>(route)];
+  const double hope = tried.times < 2 ? kHope : std::max(kHope, std::pow(kFading, tried.idle));
+  return hope * route_seconds(route, kept);
 }
 
 Route CostModel::route_for(double kept) const {
@@ -53,13 +74,13 @@ Route CostModel::route_for(double kept) const {
   if (shared_) return Route::shared;
   Route best = Route::all_gather;
   for (const Route route : {Route::reduce_scatter, Route::dense}) {
-    if (route_seconds(route, kept) < route_seconds(best, kept)) best = route;
+    if (hoped_seconds(route, kept) < hoped_seconds(best, kept)) best = route;
   }
   return best;
 }
 
 double CostModel::dense_seconds() const {
-  return compute_.value + compress_dense_.value + link_.seconds(volume(Route::dense, 0));
+  return compute_.value + compress_dense_.value + exchange_seconds(Route::dense, volume(Route::dense, 0));
 }
 
 double CostModel::sparse_seconds(double factor) const {
@@ -76,18 +97,31 @@ std::vector<double> CostModel::save() const {
     state.push_back(a.value);
     state.push_back(a.known);
   }
+  for (const Tried& tried : tried_) {
+    const std::vector<double> fit = tried.fit.save();
+    state.insert(state.end(), fit.begin(), fit.end());
+    state.push_back(tried.times);
+    state.push_back(tried.idle);
+  }
   return state;
 }
 
 void CostModel::load(std::span<const double> state) {
-  require(state.size() == 15, "cost model: ", state.size(), " numbers found, 15 expected");
+  constexpr std::size_t kFit = 7, kAverages = 8, kNumbers = kFit + kAverages + 4 * (kFit + 2);
+  require(state.size() == kNumbers, "cost model: ", state.size(), " numbers found, ", kNumbers, " expected");
   require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
           "cost model: numbers >= 0 expected");
-  link_.load(state.first(7));
-  std::size_t i = 7;
+  link_.load(state.first(kFit));
+  std::size_t i = kFit;
   for (Average* a : {&compute_, &compress_dense_, &compress_sparse_, &decode_per_entry_}) {
     a->value = state[i++];
     a->known = state[i++];
+  }
+  for (Tried& tried : tried_) {
+    tried.fit.load(state.subspan(i, kFit));
+    i += kFit;
+    tried.times = state[i++];
+    tried.idle = state[i++];
   }
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <vector>
 
@@ -16,9 +17,12 @@ struct StepTimes {
   bool sparse = false;
   Volume volume;  // of the exchange
   double decoded_entries = 0;
+  Route route = Route::dense;
 };
 
-// Predicts what a step would take, from running averages of what steps took.
+// Predicts what a step would take, from running averages of what steps took. Routes
+// differ in more than rounds and bytes (encoding, summing, what the backend does), so each
+// has its own fit once it has been used; until then it is judged by what the link is like.
 class CostModel final : public StepCosts {
  public:
   CostModel(std::size_t ranks, std::size_t entries, Values values, std::optional<Route> route,
@@ -29,7 +33,8 @@ class CostModel final : public StepCosts {
   double dense_seconds() const override;
   double sparse_seconds(double factor) const override;
 
-  // The quickest route for payloads of `kept` entries, or the one that was asked for.
+  // The route for payloads of `kept` entries: the one that was asked for, or the quickest.
+  // One that might be the quickest is tried twice before it is judged, and again after long.
   Route route_for(double kept) const;
   // What that route moves.
   Volume volume(Route route, double kept) const;
@@ -43,14 +48,22 @@ class CostModel final : public StepCosts {
     double value = 0, known = 0;
     void add(double sample);
   };
+  struct Tried {
+    LinkModel fit;
+    double times = 0;  // that the route was used
+    double idle = 0;   // steps since
+  };
   double payload(double kept) const;
+  double exchange_seconds(Route route, const Volume& volume) const;
   double route_seconds(Route route, double kept) const;
+  double hoped_seconds(Route route, double kept) const;
 
   std::size_t ranks_, entries_;
   Values values_;
   std::optional<Route> route_;
   bool shared_;
   LinkModel link_;
+  std::array<Tried, 4> tried_;  // by route
   Average compute_, compress_dense_, compress_sparse_, decode_per_entry_;
 };
 
