@@ -34,7 +34,7 @@ class CostModel final : public StepCosts {
   double sparse_seconds(double factor) const override;
 
   // The route for payloads of `kept` entries: the one that was asked for, or the quickest.
-  // One that might be the quickest is tried twice before it is judged, and again after long.
+  // Those that might be the quickest are tried a few times, and again after long.
   Route route_for(double kept) const;
   // What that route moves.
   Volume volume(Route route, double kept) const;
