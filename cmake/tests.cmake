@@ -53,7 +53,7 @@ add_test(NAME layering COMMAND ${PROJECT_SOURCE_DIR}/tests/layering ${PROJECT_SO
 add_test(NAME program COMMAND ${PROJECT_SOURCE_DIR}/tests/program $<TARGET_FILE:gravac_program>)
 if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
   gravac_test(step_allocation)
-  add_test(NAME fuzz_wire COMMAND ${PROJECT_SOURCE_DIR}/tests/fuzz ${PROJECT_SOURCE_DIR} 60)
+  add_test(NAME fuzz COMMAND ${PROJECT_SOURCE_DIR}/tests/fuzz ${PROJECT_SOURCE_DIR} 60)
   add_test(NAME install COMMAND ${PROJECT_SOURCE_DIR}/tests/install ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 endif()
 
