@@ -62,7 +62,7 @@ if(TARGET gravac_mpi AND TARGET gravac_gloo)
   add_executable(rank tests/rank.cc)
   target_link_libraries(rank PRIVATE gravac_mpi gravac_gloo gravac_flags CLI11::CLI11)
   foreach(backend gloo mpi)
-    foreach(scenario laws refuse kill stop)
+    foreach(scenario laws refuse straggler kill stop)
       add_test(NAME ${backend}_${scenario}
                COMMAND ${PROJECT_SOURCE_DIR}/tests/processes $<TARGET_FILE:rank> ${backend} ${scenario})
       set_tests_properties(${backend}_${scenario} PROPERTIES RUN_SERIAL TRUE TIMEOUT 600)

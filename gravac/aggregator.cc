@@ -79,6 +79,8 @@ StepReport Aggregator::aggregate(std::span<float> gradient, double samples, std:
   // All ranks hold the same numbers from here on, and decide alike.
   const Agreed agreed = agree(found);
   report.agree_seconds = clock_.now() - measured;
+  report.straggler = agreed.straggler.rank;
+  report.straggler_seconds = agreed.straggler.seconds;
 
   if (agreed.finite) {
     report.sent = policy_->decide(agreed.energy);
@@ -158,6 +160,7 @@ Aggregator::Agreed Aggregator::agree(const Measurement& found) {
   const auto of = [&](std::size_t rank, int number) {
     return all[rank * kNumbers + static_cast<std::size_t>(number)];
   };
+  std::vector<double> own_work;
   for (std::size_t rank = 0; rank < comm_.size();
        ++rank) {  // in the order of ranks: the same sums everywhere
     agreed.finite &= of(rank, kFinite) == 1;
@@ -166,7 +169,9 @@ Aggregator::Agreed Aggregator::agree(const Measurement& found) {
     agreed.energy.minimum += of(rank, kMinimum);
     agreed.energy.candidate += of(rank, kCandidate);
     agreed.samples += of(rank, kSamples);
+    own_work.push_back(of(rank, kCompute) + of(rank, kCompress));
   }
+  agreed.straggler = find_straggler(own_work);
   const auto extreme = [&](int number, auto better) {
     double value = of(0, number);
     for (std::size_t rank = 1; rank < comm_.size(); ++rank) value = better(value, of(rank, number));

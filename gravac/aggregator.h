@@ -61,6 +61,7 @@ class Aggregator {
     double minimum_kept = 0, candidate_kept = 0;  // on the rank that keeps most
     StepTimes times;
     double samples = 0;  // of all ranks
+    Straggler straggler;
   };
   // The step before, as this rank saw it.
   struct Last {

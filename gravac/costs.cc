@@ -7,6 +7,16 @@
 
 namespace gravac {
 
+Straggler find_straggler(std::span<const double> seconds) {
+  if (seconds.empty()) return {};
+  std::vector<double> sorted(seconds.begin(), seconds.end());
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[(sorted.size() - 1) / 2];
+  const auto slowest = std::max_element(seconds.begin(), seconds.end());
+  if (*slowest < 2 * median || *slowest < median + 0.5) return {};
+  return {static_cast<int>(slowest - seconds.begin()), *slowest - median};
+}
+
 void CostModel::Average::add(double sample) {
   if (!std::isfinite(sample) || sample < 0) return;
   value = known > 0 ? value + 0.1 * (sample - value) : sample;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "gravac/exchange.h"
@@ -19,6 +20,16 @@ struct StepTimes {
   double decoded_entries = 0;
   Route route = Route::dense;
 };
+
+// A rank whose own work took so much longer than that of others that they had to wait.
+struct Straggler {
+  int rank = -1;       // -1: there is none
+  double seconds = 0;  // beyond the median of ranks
+};
+
+// The slowest rank, if its seconds exceed the median (of an even number of ranks, the lower
+// one of two) by half a second and are more than twice as many.
+Straggler find_straggler(std::span<const double> seconds);
 
 // Predicts what a step would take, from running averages of what steps took. Routes
 // differ in more than rounds and bytes (encoding, summing, what the backend does), so each

@@ -65,5 +65,16 @@ TEST(CostModel, GoesOnFromItsState) {
   EXPECT_EQ(copy.save(), model.save());
 }
 
+TEST(FindStraggler, NamesWhoIsSlowerByFarAndByLong) {
+  using Seconds = std::vector<double>;
+  EXPECT_EQ(find_straggler(Seconds{}).rank, -1);
+  EXPECT_EQ(find_straggler(Seconds{5}).rank, -1);
+  EXPECT_EQ(find_straggler(Seconds{0.1, 0.1, 0.5, 0.1}).rank, -1);  // by far, but not by long
+  EXPECT_EQ(find_straggler(Seconds{2, 2, 3, 2}).rank, -1);          // by long, but not by far
+  EXPECT_EQ(find_straggler(Seconds{0.1, 0.1, 2.1, 0.1}).rank, 2);
+  EXPECT_DOUBLE_EQ(find_straggler(Seconds{0.1, 0.1, 2.1, 0.1}).seconds, 2);
+  EXPECT_EQ(find_straggler(Seconds{3, 0.1}).rank, 0);
+}
+
 }  // namespace
 }  // namespace gravac

@@ -3,8 +3,8 @@
 //   mpirun -n 4 rank --backend mpi --scenario laws
 // Prints one line: "ok DIGEST" and exits 0, or what went wrong and exits 1.
 // Scenarios: laws; run (steps for ever, writing each to a file: for being killed or stopped);
-// mismatch (rank 1 is configured differently); damage and replay (rank 1 receives a message with a
-// flipped bit, or one of the step before).
+// straggler (steps until one is named); mismatch (rank 1 is configured differently); damage and replay (rank
+// 1 receives a message with a flipped bit, or one of the step before).
 
 #include <unistd.h>
 
@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "adapters/gloo_comm.h"
 #include "adapters/mpi_comm.h"
@@ -187,6 +188,22 @@ void interfere(Comm& comm, bool replays) {
   }
 }
 
+// Steps that take a little, until a straggler is named; writes who it was.
+void find_straggler_among(Comm& comm, const std::string& out) {
+  SteadyClock clock;
+  Aggregator aggregator(layout_of(2000), make_static_policy(10), {}, comm, clock);
+  for (std::size_t step = 0; step < 3000; ++step) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::vector<float> gradient = gradient_of(2000, comm.rank(), step);
+    const StepReport report = aggregator.aggregate(gradient, 1);
+    if (comm.rank() == 0) std::ofstream(out + "/step") << step << std::endl;
+    if (report.straggler < 0) continue;
+    std::ofstream(out + "/straggler." + std::to_string(comm.rank())) << report.straggler << std::endl;
+    return;
+  }
+  throw Error("nobody was slow");
+}
+
 // Steps until somebody is killed or stopped.
 void steps_for_ever(Comm& comm, const std::string& out) {
   SteadyClock clock;
@@ -230,6 +247,7 @@ int main(int argc, char** argv) {
       gravac::Aggregator(layout_of(100), gravac::make_static_policy(2), options, *comm, clock);
     }
     if (scenario == "damage" || scenario == "replay") interfere(*comm, scenario == "replay");
+    if (scenario == "straggler") find_straggler_among(*comm, out);
     if (scenario == "laws") laws(*comm);
     std::printf("ok\n");
   } catch (const std::exception& error) {
