@@ -57,10 +57,21 @@ class MpiComm final : public Comm {
 
   using Comm::all_gather;
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    const int length = count_of(mine.size(), "all_gather");
-    wait("all_gather", [&](MPI_Request* request) {
-      return MPI_Iallgather(mine.data(), length, MPI_BYTE, all.data(), length, MPI_BYTE, comm_, request);
-    });
+    // MPI counts in int, so what is long goes in pieces. Pieces of one rank lie as far
+    // apart from the next one's as whole messages do.
+    constexpr std::size_t kMost = std::size_t{1} << 30;
+    for (std::size_t at = 0; at < mine.size(); at += kMost) {
+      const auto length = static_cast<int>(std::min(kMost, mine.size() - at));
+      MPI_Datatype piece = MPI_BYTE, spaced = MPI_BYTE;
+      MPI_Type_contiguous(length, MPI_BYTE, &piece);
+      MPI_Type_create_resized(piece, 0, static_cast<MPI_Aint>(mine.size()), &spaced);
+      MPI_Type_commit(&spaced);
+      wait("all_gather", [&](MPI_Request* request) {
+        return MPI_Iallgather(mine.data() + at, length, MPI_BYTE, all.data() + at, 1, spaced, comm_, request);
+      });
+      MPI_Type_free(&spaced);
+      MPI_Type_free(&piece);
+    }
   }
 
   void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
