@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdlib>
 
 #include "adapters/roll_call.h"
 #include "gravac/require.h"
@@ -14,15 +15,26 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
+// MPI can be started once and ended once in a program, so what we start ends with it;
+// not, however, when an operation has failed: ending MPI would wait for the dead.
+bool any_failed = false;
+
+void start_mpi() {
+  int started = 0, ended = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&ended);
+  require(!ended, "mpi: has been ended already");
+  if (started) return;
+  MPI_Init(nullptr, nullptr);
+  std::atexit([] {
+    if (!any_failed) MPI_Finalize();
+  });
+}
+
 class MpiComm final : public Comm {
  public:
   explicit MpiComm(Seconds timeout) : timeout_(timeout) {
-    int started = 0;
-    MPI_Initialized(&started);
-    if (!started) {
-      MPI_Init(nullptr, nullptr);
-      ours_ = true;
-    }
+    start_mpi();
     MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
     MPI_Comm_dup(MPI_COMM_WORLD, &roll_);
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
@@ -35,10 +47,11 @@ class MpiComm final : public Comm {
   }
 
   ~MpiComm() override {
-    if (failed_) return;  // ending MPI would wait for the dead
+    int ended = 0;
+    MPI_Finalized(&ended);
+    if (failed_ || ended) return;
     MPI_Comm_free(&roll_);
     MPI_Comm_free(&comm_);
-    if (ours_) MPI_Finalize();
   }
 
   std::size_t rank() const override { return rank_; }
@@ -115,7 +128,7 @@ class MpiComm final : public Comm {
       sched_yield();  // there may be more ranks than cores
     }
     if (error == MPI_SUCCESS && done) return;
-    failed_ = true;
+    failed_ = any_failed = true;
     const double waited = Seconds(std::chrono::steady_clock::now() - start).count();
     const std::string cause = error == MPI_SUCCESS ? "no answer" : "MPI error " + std::to_string(error);
     throw Error(lost_ranks("mpi", *this, call_roll(waited), operation, waited, cause));
@@ -146,7 +159,7 @@ class MpiComm final : public Comm {
   Seconds timeout_;
   MPI_Comm comm_ = MPI_COMM_NULL, roll_ = MPI_COMM_NULL;
   std::size_t rank_ = 0, size_ = 1;
-  bool ours_ = false, failed_ = false;
+  bool failed_ = false;
 };
 
 }  // namespace
