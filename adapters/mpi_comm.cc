@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <cstdlib>
 
 #include "adapters/roll_call.h"
 #include "gravac/require.h"
@@ -14,16 +15,27 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
+// MPI can be started once and ended once in a program, so what we start ends with it;
+// not, however, when an operation has failed: ending MPI would wait for the dead.
+bool any_failed = false;
+
+void start_mpi() {
+  int started = 0, ended = 0;
+  MPI_Initialized(&started);
+  MPI_Finalized(&ended);
+  require(!ended, "mpi: has been ended already");
+  if (started) return;
+  int level = MPI_THREAD_SINGLE;  // one thread at a time, but not always the same
+  MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
+  std::atexit([] {
+    if (!any_failed) MPI_Finalize();
+  });
+}
+
 class MpiComm final : public Comm {
  public:
   explicit MpiComm(Seconds timeout) : timeout_(timeout) {
-    int started = 0;
-    MPI_Initialized(&started);
-    if (!started) {
-      int level = MPI_THREAD_SINGLE;  // one thread at a time, but not always the same
-      MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
-      ours_ = true;
-    }
+    start_mpi();
     MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
     MPI_Comm_dup(MPI_COMM_WORLD, &roll_);
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
@@ -36,10 +48,11 @@ class MpiComm final : public Comm {
   }
 
   ~MpiComm() override {
-    if (failed_) return;  // ending MPI would wait for the dead
+    int ended = 0;
+    MPI_Finalized(&ended);
+    if (failed_ || ended) return;
     MPI_Comm_free(&roll_);
     MPI_Comm_free(&comm_);
-    if (ours_) MPI_Finalize();
   }
 
   std::size_t rank() const override { return rank_; }
@@ -58,10 +71,21 @@ class MpiComm final : public Comm {
 
   using Comm::all_gather;
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    const int length = count_of(mine.size(), "all_gather");
-    wait("all_gather", [&](MPI_Request* request) {
-      return MPI_Iallgather(mine.data(), length, MPI_BYTE, all.data(), length, MPI_BYTE, comm_, request);
-    });
+    // MPI counts in int, so what is long goes in pieces. Pieces of one rank lie as far
+    // apart from the next one's as whole messages do.
+    constexpr std::size_t kMost = std::size_t{1} << 30;
+    for (std::size_t at = 0; at < mine.size(); at += kMost) {
+      const auto length = static_cast<int>(std::min(kMost, mine.size() - at));
+      MPI_Datatype piece = MPI_BYTE, spaced = MPI_BYTE;
+      MPI_Type_contiguous(length, MPI_BYTE, &piece);
+      MPI_Type_create_resized(piece, 0, static_cast<MPI_Aint>(mine.size()), &spaced);
+      MPI_Type_commit(&spaced);
+      wait("all_gather", [&](MPI_Request* request) {
+        return MPI_Iallgather(mine.data() + at, length, MPI_BYTE, all.data() + at, 1, spaced, comm_, request);
+      });
+      MPI_Type_free(&spaced);
+      MPI_Type_free(&piece);
+    }
   }
 
   void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
@@ -105,7 +129,7 @@ class MpiComm final : public Comm {
       sched_yield();  // there may be more ranks than cores
     }
     if (error == MPI_SUCCESS && done) return;
-    failed_ = true;
+    failed_ = any_failed = true;
     const double waited = Seconds(std::chrono::steady_clock::now() - start).count();
     const std::string cause = error == MPI_SUCCESS ? "no answer" : "MPI error " + std::to_string(error);
     throw Error(lost_ranks("mpi", *this, call_roll(waited), operation, waited, cause));
@@ -136,7 +160,7 @@ class MpiComm final : public Comm {
   Seconds timeout_;
   MPI_Comm comm_ = MPI_COMM_NULL, roll_ = MPI_COMM_NULL;
   std::size_t rank_ = 0, size_ = 1;
-  bool ours_ = false, failed_ = false;
+  bool failed_ = false;
 };
 
 }  // namespace

@@ -37,6 +37,8 @@ StepReport Aggregator::aggregate(std::span<float> gradient, double samples, std:
   const Agreement::Totals totals = agreement_.agree(found);
   report.agree_seconds = clock_.now() - measured;
   report.called = totals.called;
+  report.straggler = totals.straggler.rank;
+  report.straggler_seconds = totals.straggler.seconds;
   report.finite = totals.finite;
 
   const double agreed = clock_.now();

@@ -363,5 +363,25 @@ TEST(Aggregator, TellsAllRanksThatOneCalls) {
   });
 }
 
+TEST(Aggregator, AllRanksNameTheOneThatHeldThemUp) {
+  const std::size_t ranks = 4, steps = 8;
+  std::vector<std::vector<int>> named(ranks);
+  run_ranks(ranks, [&](Comm& inner) {
+    VirtualClock clock;
+    PacedComm comm(inner, {1e8, 1e-3}, clock);
+    Aggregator aggregator(Layout(100), make_static_policy(5), {}, comm, clock);
+    for (std::size_t step = 0; step < steps; ++step) {
+      clock.spend(0.1 + 0.01 * static_cast<double>(comm.rank()));
+      if (step == 3 && comm.rank() == 2) clock.spend(2);
+      std::vector<float> gradient = gradient_of(100, comm.rank(), step);
+      const StepReport report = aggregator.aggregate(gradient, 1);
+      named[comm.rank()].push_back(report.straggler);
+      EXPECT_NEAR(report.straggler_seconds, report.straggler == 2 ? 2 : 0, 0.02);
+    }
+  });
+  // A step's times are known, and agreed, with the next one.
+  for (const auto& said : named) EXPECT_EQ(said, (std::vector<int>{-1, -1, -1, -1, 2, -1, -1, -1}));
+}
+
 }  // namespace
 }  // namespace gravac

@@ -95,6 +95,7 @@ Agreement::Totals Agreement::agree(const Measurement& found) {
   const auto of = [&](std::size_t rank, int number) {
     return all[rank * kNumbers + static_cast<std::size_t>(number)];
   };
+  std::vector<double> own_work;
   for (std::size_t rank = 0; rank < comm_.size();
        ++rank) {  // in the order of ranks: the same sums everywhere
     totals.finite &= of(rank, kFinite) == 1;
@@ -104,7 +105,9 @@ Agreement::Totals Agreement::agree(const Measurement& found) {
     totals.energy.candidate += of(rank, kCandidate);
     totals.samples += of(rank, kSamples);
     totals.called |= of(rank, kCalling) != 0;
+    own_work.push_back(of(rank, kCompute) + of(rank, kCompress));
   }
+  totals.straggler = find_straggler(own_work);
   const auto extreme = [&](int number, auto better) {
     double value = of(0, number);
     for (std::size_t rank = 1; rank < comm_.size(); ++rank) value = better(value, of(rank, number));
@@ -163,6 +166,7 @@ void Agreement::ended(const StepReport& report, double kept, const Traffic& traf
                             .sparse = sparse,
                             .volume = costs().volume(report.route, kept),
                             .decoded_entries = static_cast<double>(traffic.entries_decoded),
+                            .route = report.route,
                             .hideable = hideable},
                   .samples = samples,
                   .factor = report.factor,
@@ -194,10 +198,11 @@ void Agreement::save(Checkpoint& checkpoint) const {
   checkpoint.add("fact/rank", std::to_string(comm_.rank()));
   const State::Last& last = state_->last;
   const StepTimes& times = last.times;
-  checkpoint.add("last", std::vector<double>{last.known ? 1.0 : 0.0, last.samples, last.factor, last.gain,
-                                             times.compute, times.compress, times.agree, times.exchange,
-                                             times.decode, times.sparse ? 1.0 : 0.0, times.volume.rounds,
-                                             times.volume.bytes, times.decoded_entries, times.hideable});
+  checkpoint.add(
+      "last", std::vector<double>{last.known ? 1.0 : 0.0, last.samples, last.factor, last.gain, times.compute,
+                                  times.compress, times.agree, times.exchange, times.decode,
+                                  times.sparse ? 1.0 : 0.0, times.volume.rounds, times.volume.bytes,
+                                  times.decoded_entries, static_cast<double>(times.route), times.hideable});
   checkpoint.add("costs", costs().save());
   for (const auto& [key, values] : policy().save()) checkpoint.add("policy/" + key, values);
   checkpoint.add("watched steps", std::vector<double>{static_cast<double>(state_->watched_steps)});
@@ -212,7 +217,8 @@ std::unique_ptr<Agreement::State> Agreement::read(const Checkpoint& checkpoint) 
     require(theirs == value, "checkpoint: ", key, " is ", theirs, " there and ", value, " here");
   }
   auto state = std::make_unique<State>(State{.policy = policy().clone(), .costs = costs()});
-  const std::vector<double> last = checkpoint.numbers("last", 14);
+  const std::vector<double> last = checkpoint.numbers("last", 15);
+  require(last[13] >= 0 && last[13] <= 3, "checkpoint: 'last' names an unknown exchange");
   state->last = {.known = last[0] != 0,
                  .times = {last[4],
                            last[5],
@@ -222,7 +228,8 @@ std::unique_ptr<Agreement::State> Agreement::read(const Checkpoint& checkpoint) 
                            last[9] != 0,
                            {last[10], last[11]},
                            last[12],
-                           last[13]},
+                           static_cast<Route>(static_cast<int>(last[13])),
+                           last[14]},
                  .samples = last[1],
                  .factor = last[2],
                  .gain = last[3]};

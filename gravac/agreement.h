@@ -32,6 +32,7 @@ class Agreement {
     double minimum_kept = 0, candidate_kept = 0;  // on the rank that keeps most
     StepTimes times;
     double samples = 0;  // of all ranks
+    Straggler straggler;
   };
   Totals agree(const Measurement& found);
   void call() { calling_ = true; }

@@ -1,3 +1,5 @@
+#include "gravac/c_api.h"
+
 #include <cstring>
 #include <exception>
 #include <memory>
@@ -75,13 +77,13 @@ Layout layout_of(const char* const* names, const size_t* sizes, std::size_t segm
 }  // namespace
 
 struct gravac_aggregator {
-  gravac_aggregator(const char* options, const Layout& layout, const gravac_comm* callbacks)
-      : comm(callbacks),
-        setup(make_setup(options_from_string(options ? options : ""), layout, comm.size())),
-        aggregator(layout, std::move(setup.policy), setup.options, comm, clock),
+  gravac_aggregator(std::unique_ptr<Comm> over, const char* options, const Layout& layout)
+      : comm(std::move(over)),
+        setup(make_setup(options_from_string(options ? options : ""), layout, comm->size())),
+        aggregator(layout, std::move(setup.policy), setup.options, *comm, clock),
         entries(layout.entries()) {}
 
-  CallbackComm comm;
+  std::unique_ptr<Comm> comm;
   SteadyClock clock;
   Setup setup;
   Aggregator aggregator;
@@ -107,19 +109,33 @@ int guarded(const Work& work) noexcept {
 
 }  // namespace
 
+gravac_aggregator* gravac::create_over(const std::function<std::unique_ptr<Comm>()>& make_comm,
+                                       const char* options, const char* const* names,
+                                       const std::size_t* sizes, std::size_t segments) noexcept {
+  gravac_aggregator* made = nullptr;
+  guarded([&] {
+    const Layout layout = layout_of(names, sizes, segments);
+    made = new gravac_aggregator(make_comm(), options, layout);
+  });
+  return made;
+}
+
 extern "C" {
 
 gravac_aggregator* gravac_create(const char* options, const char* const* names, const size_t* sizes,
                                  size_t segments, const gravac_comm* comm) {
-  gravac_aggregator* made = nullptr;
-  guarded([&] { made = new gravac_aggregator(options, layout_of(names, sizes, segments), comm); });
-  return made;
+  return create_over([&] { return std::make_unique<CallbackComm>(comm); }, options, names, sizes, segments);
 }
 
 int gravac_step(gravac_aggregator* g, float* gradient, double samples) {
+  return gravac_step_weights(g, gradient, nullptr, samples);
+}
+
+int gravac_step_weights(gravac_aggregator* g, float* gradient, const float* weights, double samples) {
   return guarded([&] {
     require(g && (gradient || g->entries == 0), "gravac_step: a pointer is NULL");
-    g->report = to_json(g->aggregator.aggregate({gradient, g->entries}, samples));
+    const std::size_t given = weights ? g->entries : 0;
+    g->report = to_json(g->aggregator.aggregate({gradient, g->entries}, samples, {weights, given}));
   });
 }
 

@@ -7,6 +7,16 @@
 
 namespace gravac {
 
+Straggler find_straggler(std::span<const double> seconds) {
+  if (seconds.empty()) return {};
+  std::vector<double> sorted(seconds.begin(), seconds.end());
+  std::sort(sorted.begin(), sorted.end());
+  const double median = sorted[(sorted.size() - 1) / 2];
+  const auto slowest = std::max_element(seconds.begin(), seconds.end());
+  if (*slowest < 2 * median || *slowest < median + 0.5) return {};
+  return {static_cast<int>(slowest - seconds.begin()), *slowest - median};
+}
+
 void CostModel::Average::add(double sample) {
   if (!std::isfinite(sample) || sample < 0) return;
   value = known > 0 ? value + 0.1 * (sample - value) : sample;
@@ -34,8 +44,15 @@ void CostModel::learn(const StepTimes& times) {
   if (ranks_ == 1) return;
   constexpr double kAgreedBytes = 16 * 8;  // what Agreement::agree sends
   const auto others = static_cast<double>(ranks_ - 1);
-  link_.learn({others, others * kAgreedBytes}, times.agree);
+  const Volume agreed{others, others * kAgreedBytes};
+  link_.learn(agreed, times.agree);
   link_.learn(times.volume, times.exchange);
+  for (Tried& tried : tried_) ++tried.idle;
+  Tried& used = tried_[static_cast<std::size_t>(times.route)];
+  used.fit.learn(agreed, times.agree);
+  used.fit.learn(times.volume, times.exchange);
+  ++used.times;
+  used.idle = 0;
 }
 
 double CostModel::payload(double kept) const {
@@ -50,11 +67,26 @@ Volume CostModel::volume(Route route, double kept) const {
   return volume;
 }
 
+double CostModel::exchange_seconds(Route route, const Volume& volume) const {
+  const Tried& tried = tried_[static_cast<std::size_t>(route)];
+  return (tried.times > 0 ? tried.fit : link_).seconds(volume);
+}
+
 double CostModel::route_seconds(Route route, double kept) const {
   const double decoded = route == Route::all_gather       ? kept * static_cast<double>(ranks_)
                          : route == Route::reduce_scatter ? 3 * kept
                                                           : 0;
-  return link_.seconds(volume(route, kept)) + decoded * decode_per_entry_.value;
+  return exchange_seconds(route, volume(route, kept)) + decoded * decode_per_entry_.value;
+}
+
+// What a route takes at best: timings are noisy, so the less often it was used the more may be hoped
+// for, and after long it may have become quicker. What is slower by a factor r is tried some
+// (0.75 / (1 - 1 / r))^2 times, and never if it seems to be slower by more than 4.
+double CostModel::hoped_seconds(Route route, double kept) const {
+  constexpr double kHope = 0.25, kFading = 0.999;
+  const Tried& tried = tried_[static_cast<std::size_t>(route)];
+  const double noise = 1 - (1 - kHope) / std::sqrt(1 + tried.times);
+  return std::max(kHope, noise * std::pow(kFading, tried.idle)) * route_seconds(route, kept);
 }
 
 Route CostModel::route_for(double kept) const {
@@ -62,7 +94,7 @@ Route CostModel::route_for(double kept) const {
   if (shared_) return Route::shared;
   Route best = Route::all_gather;
   for (const Route route : {Route::reduce_scatter, Route::dense}) {
-    if (route_seconds(route, kept) < route_seconds(best, kept)) best = route;
+    if (hoped_seconds(route, kept) < hoped_seconds(best, kept)) best = route;
   }
   return best;
 }
@@ -79,7 +111,7 @@ double CostModel::seconds(const StepTimes& times) const {
 }
 
 double CostModel::dense_seconds() const {
-  const double busy = compress_dense_.value + link_.seconds(volume(Route::dense, 0));
+  const double busy = compress_dense_.value + exchange_seconds(Route::dense, volume(Route::dense, 0));
   return compute_.value + exposed(busy, hideable_.value);
 }
 
@@ -97,18 +129,31 @@ std::vector<double> CostModel::save() const {
     state.push_back(a.value);
     state.push_back(a.known);
   }
+  for (const Tried& tried : tried_) {
+    const std::vector<double> fit = tried.fit.save();
+    state.insert(state.end(), fit.begin(), fit.end());
+    state.push_back(tried.times);
+    state.push_back(tried.idle);
+  }
   return state;
 }
 
 void CostModel::load(std::span<const double> state) {
-  require(state.size() == 17, "cost model: ", state.size(), " numbers found, 17 expected");
+  constexpr std::size_t kFit = 7, kAverages = 10, kNumbers = kFit + kAverages + 4 * (kFit + 2);
+  require(state.size() == kNumbers, "cost model: ", state.size(), " numbers found, ", kNumbers, " expected");
   require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
           "cost model: numbers >= 0 expected");
-  link_.load(state.first(7));
-  std::size_t i = 7;
+  link_.load(state.first(kFit));
+  std::size_t i = kFit;
   for (Average* a : {&compute_, &compress_dense_, &compress_sparse_, &decode_per_entry_, &hideable_}) {
     a->value = state[i++];
     a->known = state[i++];
+  }
+  for (Tried& tried : tried_) {
+    tried.fit.load(state.subspan(i, kFit));
+    i += kFit;
+    tried.times = state[i++];
+    tried.idle = state[i++];
   }
 }
 

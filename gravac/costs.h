@@ -1,6 +1,8 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <span>
 #include <vector>
 
 #include "gravac/exchange.h"
@@ -16,10 +18,23 @@ struct StepTimes {
   bool sparse = false;
   Volume volume;  // of the exchange
   double decoded_entries = 0;
+  Route route = Route::dense;
   double hideable = 0;  // of compress, exchange and decode: gradients still being computed meanwhile
 };
 
-// Predicts what a step would take, from running averages of what steps took.
+// A rank whose own work took so much longer than that of others that they had to wait.
+struct Straggler {
+  int rank = -1;       // -1: there is none
+  double seconds = 0;  // beyond the median of ranks
+};
+
+// The slowest rank, if its seconds exceed the median (of an even number of ranks, the lower
+// one of two) by half a second and are more than twice as many.
+Straggler find_straggler(std::span<const double> seconds);
+
+// Predicts what a step would take, from running averages of what steps took. Routes
+// differ in more than rounds and bytes (encoding, summing, what the backend does), so each
+// has its own fit once it has been used; until then it is judged by what the link is like.
 class CostModel final : public StepCosts {
  public:
   // A gradient travels in so many lanes, one after the other.
@@ -34,7 +49,8 @@ class CostModel final : public StepCosts {
   double dense_seconds() const override;
   double sparse_seconds(double factor) const override;
 
-  // The quickest route for payloads of `kept` entries, or the one that was asked for.
+  // The route for payloads of `kept` entries: the one that was asked for, or the quickest.
+  // Those that might be the quickest are tried a few times, and again after long.
   Route route_for(double kept) const;
   // What that route moves.
   Volume volume(Route route, double kept) const;
@@ -48,9 +64,16 @@ class CostModel final : public StepCosts {
     double value = 0, known = 0;
     void add(double sample);
   };
+  struct Tried {
+    LinkModel fit;
+    double times = 0;  // that the route was used
+    double idle = 0;   // steps since
+  };
   double payload(double kept) const;
+  double exchange_seconds(Route route, const Volume& volume) const;
   double route_seconds(Route route, double kept) const;
   double exposed(double busy, double hideable) const;
+  double hoped_seconds(Route route, double kept) const;
 
   std::size_t ranks_, entries_;
   Values values_;
@@ -58,6 +81,7 @@ class CostModel final : public StepCosts {
   bool shared_;
   std::size_t lanes_;
   LinkModel link_;
+  std::array<Tried, 4> tried_;  // by route
   Average compute_, compress_dense_, compress_sparse_, decode_per_entry_, hideable_;
 };
 

@@ -150,7 +150,11 @@ void Exchange::keep_rounding(SparseView sent, std::span<float> residual) const {
 void Exchange::decode(std::size_t rank, const Stamp& stamp, float scale, std::span<float> out,
                       Traffic& traffic) {
   const double start = clock_.now();
-  traffic.entries_decoded += wire_.decode_add(received_[rank], stamp, scale, out);
+  try {
+    traffic.entries_decoded += wire_.decode_add(received_[rank], stamp, scale, out);
+  } catch (const Error& error) {
+    throw Error("exchange: from rank " + std::to_string(rank) + ": " + error.what());
+  }
   traffic.decode_seconds += clock_.now() - start;
   if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
 }

@@ -1,22 +1,28 @@
-// Writes messages of every form, for the fuzzer to begin with. Usage: fuzz_seeds FOLDER
+// Writes messages of every form and a few checkpoints, for the fuzzers to begin with.
+// Usage: fuzz_seeds FOLDER_FOR_MESSAGES FOLDER_FOR_CHECKPOINTS
 
 #include <fstream>
 #include <string>
 
+#include "gravac/checkpoint.h"
 #include "gravac/wire.h"
 
-int main(int argc, char** argv) {
-  using namespace gravac;
-  if (argc != 2) return 2;
+namespace {
+
+using namespace gravac;
+
+// Twice: inputs of odd length get a right checksum from the fuzzers.
+void write(const std::string& folder, std::span<const std::byte> bytes) {
+  static int number = 0;
+  for (const int padding : {0, 1}) {
+    std::ofstream file(folder + "/seed" + std::to_string(number++), std::ios::binary);
+    file.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+    for (int i = 0; i < padding; ++i) file.put(0);
+  }
+}
+
+void write_messages(const std::string& folder) {
   Wire wire;
-  int number = 0;
-  const auto write = [&](std::span<const std::byte> message) {
-    for (const int padding : {0, 1}) {  // odd lengths get a right checksum from the fuzzer
-      std::ofstream file(std::string(argv[1]) + "/seed" + std::to_string(number++), std::ios::binary);
-      file.write(reinterpret_cast<const char*>(message.data()), static_cast<std::streamsize>(message.size()));
-      for (int i = 0; i < padding; ++i) file.put(0);
-    }
-  };
   for (const Values values : {Values::fp32, Values::fp16, Values::bf16}) {
     for (const std::uint32_t stride : {1u, 2u, 7u, 60u}) {
       Sparse sparse;
@@ -24,8 +30,29 @@ int main(int argc, char** argv) {
         sparse.positions.push_back(i);
         sparse.values.push_back(0.1f * static_cast<float>(i));
       }
-      write(wire.encode(sparse, {1, 2, 0, 400}, values));
+      write(folder, wire.encode(sparse, {1, 2, 0, 400}, values));
+      sparse.positions.back() = 3999;  // far from the others
+      write(folder, wire.encode(sparse, {1, 2, 0, 4000}, values));
     }
-    write(wire.encode_values(std::vector<float>(50, 1.5f), {1, 2, 0, 50}, values));
+    write(folder, wire.encode_values(std::vector<float>(50, 1.5f), {1, 2, 0, 50}, values));
   }
+}
+
+void write_checkpoints(const std::string& folder) {
+  Checkpoint checkpoint;
+  write(folder, checkpoint.to_bytes());
+  checkpoint.add("fact/policy", std::string_view("gravac"));
+  write(folder, checkpoint.to_bytes());
+  checkpoint.add("steps", std::vector<double>{1, 2});
+  checkpoint.add("residual", std::vector<float>{0.5f, -1, 3});
+  checkpoint.add("watched", std::vector<float>{});
+  write(folder, checkpoint.to_bytes());
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  write_messages(argv[1]);
+  write_checkpoints(argv[2]);
 }

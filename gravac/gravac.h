@@ -39,6 +39,10 @@ gravac_aggregator* gravac_create(const char* options, const char* const* names, 
 /* Replaces the gradient, all segments one behind the other, by the mean over ranks. */
 int gravac_step(gravac_aggregator* g, float* gradient, double samples);
 
+/* The same with the weights, as many as the gradient has entries; the option weight-decay
+ * needs them. NULL: none. */
+int gravac_step_weights(gravac_aggregator* g, float* gradient, const float* weights, double samples);
+
 /* The last step as one line of JSON, valid until the next call with g. */
 const char* gravac_report(gravac_aggregator* g);
 

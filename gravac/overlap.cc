@@ -194,6 +194,8 @@ StepReport Overlap::finish(double samples) {
   const Agreement::Totals totals = agreement_.agree(found_);
   report.agree_seconds = clock_.now() - sent;
   report.called = totals.called;
+  report.straggler = totals.straggler.rank;
+  report.straggler_seconds = totals.straggler.seconds;
   report.finite = totals.finite;
   if (totals.finite) {
     const Send decided = agreement_.policy().decide(totals.energy);

@@ -17,6 +17,7 @@ class Line {
   Line& add(std::string_view key, std::string_view value) { return raw(key, '"' + std::string(value) + '"'); }
   Line& add(std::string_view key, bool value) { return raw(key, value ? "true" : "false"); }
   Line& add(std::string_view key, std::uint64_t value) { return raw(key, std::to_string(value)); }
+  Line& add(std::string_view key, int value) { return raw(key, std::to_string(value)); }
   Line& add(std::string_view key, double value) {
     char text[32];
     std::snprintf(text, sizeof(text), "%.9g", value);
@@ -84,6 +85,8 @@ std::string to_json(const StepReport& r) {
       .add("samples_per_second", r.samples_per_second)
       .add("effective_samples_per_second", r.effective_samples_per_second)
       .add("effective_steps", r.effective_steps)
+      .add("straggler", r.straggler)
+      .add("straggler_seconds", r.straggler_seconds)
       .str();
 }
 

@@ -9,7 +9,7 @@
 
 namespace gravac {
 
-// What one step was like on this rank. Energies, gains and decisions are agreed
+// What one step was like on this rank. Energies, gains, decisions and the straggler are agreed
 // by all ranks; seconds and bytes are this rank's own.
 struct StepReport {
   std::uint64_t step = 0;
@@ -30,6 +30,8 @@ struct StepReport {
   double samples_per_second = 0;            // of the step before, all ranks together
   double effective_samples_per_second = 0;  // times the gain: the paper's compression throughput
   double effective_steps = 0;               // steps of dense training so far
+  int straggler = -1;                       // the rank that held up the step before; -1: none did
+  double straggler_seconds = 0;             // by how long
 
   void add(const Traffic& traffic);
   double factor_entries() const;  // how many times fewer entries than dense

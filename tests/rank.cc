@@ -2,7 +2,9 @@
 //   rank --backend gloo --store FILE --rank R --size N --scenario laws
 //   mpirun -n 4 rank --backend mpi --scenario laws
 // Prints one line: "ok DIGEST" and exits 0, or what went wrong and exits 1.
-// Scenarios: laws; run (steps for ever, printing each: for being killed); mismatch.
+// Scenarios: laws; run (steps for ever, writing each to a file: for being killed or stopped);
+// straggler (steps until one is named); mismatch (rank 1 is configured differently); damage and replay (rank
+// 1 receives a message with a flipped bit, or one of the step before).
 
 #include <unistd.h>
 
@@ -12,6 +14,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "adapters/gloo_comm.h"
 #include "adapters/mpi_comm.h"
@@ -30,6 +33,34 @@ std::vector<float> gradient_of(std::size_t n, std::size_t rank, std::size_t step
   return gradient;
 }
 
+// Any policy, but dense on some steps at random.
+class SometimesDense final : public Policy {
+ public:
+  explicit SometimesDense(std::unique_ptr<Policy> inner) : inner_(std::move(inner)) {}
+
+  std::string_view name() const override { return inner_->name(); }
+  std::optional<Plan> plan() const override { return dense() ? std::nullopt : inner_->plan(); }
+  Send decide(const Energy& energy) override {
+    const Send sent = plan() ? inner_->decide(energy) : Send::dense;
+    ++step_;
+    return sent;
+  }
+  void record(const Outcome& outcome) override { inner_->record(outcome); }
+  double effective_steps() const override { return inner_->effective_steps(); }
+  PolicyState save() const override { return inner_->save(); }
+  void load(const PolicyState& state) override { inner_->load(state); }
+  std::unique_ptr<Policy> clone() const override { return std::make_unique<SometimesDense>(inner_->clone()); }
+  std::size_t observe_interval() const override { return inner_->observe_interval(); }
+  void observe(std::span<const double> norms) override { inner_->observe(norms); }
+  std::span<const double> segment_factors() const override { return inner_->segment_factors(); }
+
+ private:
+  bool dense() const { return std::mt19937(step_)() % 10 == 0; }
+
+  std::unique_ptr<Policy> inner_;
+  unsigned step_ = 0;
+};
+
 std::unique_ptr<Policy> make_policy(const std::string& name, std::size_t segments) {
   if (name == "static") return make_static_policy(20);
   if (name == "gravac")
@@ -47,47 +78,61 @@ Layout layout_of(std::size_t n) {
   return layout;
 }
 
-// One combination: all ranks hold the same means, and nothing is lost.
-std::uint64_t run(Comm& comm, const std::string& compressor, const std::string& policy,
-                  std::optional<Route> route, std::size_t steps) {
-  const std::size_t n = 500;
+struct Selection {
+  std::string compressor, policy;
+  std::optional<Route> route;
+};
+
+// One selection for 200 steps: all ranks hold the same means, and nothing is lost.
+void run(Comm& comm, const Selection& selection) {
+  const std::size_t n = 2000, steps = 200;
+  const std::string what = selection.compressor + ", " + selection.policy + ", " +
+                           (selection.route ? std::string(to_string(*selection.route)) : "auto");
   SteadyClock clock;
   AggregatorOptions options;
-  options.step.compressor = compressor;
-  options.step.granularity = policy == "accordion" ? Granularity::layer : Granularity::global;
-  options.route = route;
-  options.values = compressor == "dgc" ? Values::fp16 : Values::fp32;
-  Aggregator aggregator(layout_of(n), make_policy(policy, 2), options, comm, clock);
-  std::vector<float> in(n, 0), out(n, 0);
+  options.step.compressor = selection.compressor;
+  options.step.granularity = selection.policy == "accordion" ? Granularity::layer : Granularity::global;
+  options.route = selection.route;
+  options.values = selection.compressor == "dgc"     ? Values::fp16
+                   : selection.compressor == "sidco" ? Values::bf16
+                                                     : Values::fp32;
+  auto policy = std::make_unique<SometimesDense>(make_policy(selection.policy, 2));
+  Aggregator aggregator(layout_of(n), std::move(policy), options, comm, clock);
+  std::vector<double> lost(n, 0);
   std::uint64_t digest = 0;
+  std::size_t dense = 0;
   for (std::size_t step = 0; step < steps; ++step) {
-    std::vector<float> gradient = gradient_of(n, comm.rank(), step);
-    for (std::size_t i = 0; i < n; ++i) in[i] += gradient[i];
-    aggregator.aggregate(gradient, 1);
-    for (std::size_t i = 0; i < n; ++i) out[i] += gradient[i];
+    std::vector<float> gradient = gradient_of(n, comm.rank(), step), plain = gradient;
+    for (std::size_t i = 0; i < n; ++i) lost[i] += gradient[i];
+    dense += aggregator.aggregate(gradient, 1).sent == Send::dense;
+    for (std::size_t i = 0; i < n; ++i) lost[i] -= gradient[i];
     digest = checksum(std::as_bytes(std::span(gradient)), digest);
+    if (selection.policy != "dense" || step % 10 != 0) continue;
+    comm.all_reduce(plain);
+    for (float& x : plain) x /= static_cast<float>(comm.size());
+    require(plain == gradient, "dense is no plain all-reduce with ", what);
   }
-  std::vector<float> lost = in;
+  require(dense >= 10, dense, " dense steps with ", what);
+  require(dense < steps || selection.policy != "static", "only dense steps with ", what);
   const auto pending = aggregator.step().residual();
-  for (std::size_t i = 0; i < n; ++i) lost[i] -= out[i] + pending[i];
-  comm.all_reduce(lost);
-  for (const float x : lost) require(std::abs(x) < 1, "lost ", x, " with ", compressor, ", ", policy);
+  for (std::size_t i = 0; i < n; ++i) lost[i] -= pending[i];
+  std::vector<float> total(lost.begin(), lost.end());
+  comm.all_reduce(total);
+  for (const float x : total) require(std::abs(x) < 1, "lost ", x, " with ", what);
   const auto all = comm.all_gather(std::vector<double>{static_cast<double>(digest >> 11)});
-  for (const double other : all) require(other == all[0], "ranks differ with ", compressor, ", ", policy);
-  return digest;
+  for (const double other : all) require(other == all[0], "ranks differ with ", what);
 }
 
-std::uint64_t laws(Comm& comm) {
-  std::uint64_t digest = 0;
-  for (const char* compressor : {"topk", "dgc", "redsync", "randomk", "sidco"}) {
-    for (const char* policy : {"dense", "static", "gravac", "progress", "accordion"}) {
-      std::vector<std::optional<Route>> routes = {std::nullopt, Route::all_gather, Route::reduce_scatter,
-                                                  Route::dense};
-      if (std::string(compressor) == "randomk") routes.push_back(Route::shared);
-      for (const auto& route : routes) {
-        digest ^=
-            run(comm, compressor, policy, route, 12) * (std::string(policy) != "progress" && route ? 1 : 0);
-      }
+// Every compressor with every policy, and each of them with every exchange: these take turns.
+void laws(Comm& comm) {
+  const std::vector<std::optional<Route>> routes = {std::nullopt, Route::all_gather, Route::reduce_scatter,
+                                                    Route::dense, Route::shared};
+  const char* const compressors[] = {"topk", "dgc", "redsync", "randomk", "sidco"};
+  const char* const policies[] = {"dense", "static", "gravac", "progress", "accordion"};
+  for (std::size_t c = 0; c < 5; ++c) {
+    for (std::size_t p = 0; p < 5; ++p) {
+      const bool shares = std::string(compressors[c]) == "randomk";
+      run(comm, {compressors[c], policies[p], routes[(c + 2 * p) % (shares ? 5 : 4)]});
     }
   }
   // Nothing, and lengths that differ.
@@ -98,7 +143,65 @@ std::uint64_t laws(Comm& comm) {
   const std::vector<std::byte> mine(comm.rank() * 1000);
   comm.all_gather(std::span<const std::byte>(mine), all);
   for (std::size_t r = 0; r < comm.size(); ++r) require(all[r].size() == r * 1000, "length of rank ", r);
-  return digest;
+}
+
+// A backend over which rank 1 receives something else than what rank 0 sent.
+class Interfering final : public Comm {
+ public:
+  Interfering(Comm& inner, bool replays) : inner_(inner), replays_(replays) {}
+
+  std::size_t rank() const override { return inner_.rank(); }
+  std::size_t size() const override { return inner_.size(); }
+  void all_reduce(std::span<float> values) override { inner_.all_reduce(values); }
+  void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
+    inner_.all_to_all(parts, received);
+  }
+  using Comm::all_gather;
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    inner_.set_step(step());
+    inner_.all_gather(mine, all);
+    const auto theirs = all.first(mine.size());
+    if (rank() != 1 || theirs.size() < 500) return;  // small ones are no payloads
+    const std::vector<std::byte> now(theirs.begin(), theirs.end());
+    if (step() == 5 && replays_)
+      std::copy_n(before_.begin(), std::min(before_.size(), theirs.size()), theirs.begin());
+    if (step() == 5 && !replays_) theirs[100] ^= std::byte{4};
+    before_ = now;
+  }
+
+ private:
+  Comm& inner_;
+  bool replays_;
+  std::vector<std::byte> before_;
+};
+
+// At this factor positions are a bitmap, so that all messages are equally long.
+void interfere(Comm& comm, bool replays) {
+  SteadyClock clock;
+  Interfering interfering(comm, replays);
+  AggregatorOptions options;
+  options.route = Route::all_gather;
+  Aggregator aggregator(layout_of(2000), make_static_policy(1.2), options, interfering, clock);
+  for (std::size_t step = 0; step < 100; ++step) {
+    std::vector<float> gradient = gradient_of(2000, comm.rank(), step);
+    aggregator.aggregate(gradient, 1);
+  }
+}
+
+// Steps that take a little, until a straggler is named; writes who it was.
+void find_straggler_among(Comm& comm, const std::string& out) {
+  SteadyClock clock;
+  Aggregator aggregator(layout_of(2000), make_static_policy(10), {}, comm, clock);
+  for (std::size_t step = 0; step < 3000; ++step) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    std::vector<float> gradient = gradient_of(2000, comm.rank(), step);
+    const StepReport report = aggregator.aggregate(gradient, 1);
+    if (comm.rank() == 0) std::ofstream(out + "/step") << step << std::endl;
+    if (report.straggler < 0) continue;
+    std::ofstream(out + "/straggler." + std::to_string(comm.rank())) << report.straggler << std::endl;
+    return;
+  }
+  throw Error("nobody was slow");
 }
 
 // Steps until somebody is killed or stopped.
@@ -143,7 +246,10 @@ int main(int argc, char** argv) {
       options.step.compressor = comm->rank() == 1 ? "dgc" : "topk";
       gravac::Aggregator(layout_of(100), gravac::make_static_policy(2), options, *comm, clock);
     }
-    std::printf("ok %016llx\n", static_cast<unsigned long long>(laws(*comm)));
+    if (scenario == "damage" || scenario == "replay") interfere(*comm, scenario == "replay");
+    if (scenario == "straggler") find_straggler_among(*comm, out);
+    if (scenario == "laws") laws(*comm);
+    std::printf("ok\n");
   } catch (const std::exception& error) {
     if (!answer.empty()) std::ofstream(answer) << "failed: " << error.what() << std::endl;
     std::printf("failed: %s\n", error.what());

@@ -1,0 +1,80 @@
+#include "gravac/costs.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace gravac {
+namespace {
+
+// A world in which each route costs its own seconds a byte, and half a millisecond a round.
+struct World {
+  std::map<Route, double> seconds_per_byte;
+
+  // One step with `kept` entries; returns its route.
+  Route step(CostModel& model, double kept) const {
+    const Route route = model.route_for(kept);
+    const Volume volume = model.volume(route, kept);
+    model.learn({.agree = 5e-4 * 3,
+                 .exchange = 5e-4 * volume.rounds + seconds_per_byte.at(route) * volume.bytes,
+                 .sparse = true,
+                 .volume = volume,
+                 .route = route});
+    return route;
+  }
+};
+
+CostModel make_model() {
+  return CostModel(4, 1'000'000, Values::fp32, std::nullopt, false);
+}
+
+TEST(CostModel, SettlesOnTheQuickestRouteWhateverItsBytes) {
+  for (const Route quickest : {Route::all_gather, Route::reduce_scatter, Route::dense}) {
+    World world{{{Route::all_gather, 6e-8}, {Route::reduce_scatter, 6e-8}, {Route::dense, 6e-8}}};
+    world.seconds_per_byte[quickest] = 2e-9;  // a backend that happens to be good at it
+    CostModel model = make_model();
+    int chosen = 0;
+    for (int step = 0; step < 200; ++step) chosen += world.step(model, 200'000) == quickest;
+    EXPECT_GE(chosen, 190) << to_string(quickest);
+  }
+}
+
+TEST(CostModel, TriesNothingThatCannotBeQuick) {
+  const World world{{{Route::all_gather, 1e-8}, {Route::reduce_scatter, 1e-8}, {Route::dense, 1e-8}}};
+  CostModel model = make_model();
+  world.step(model, 1000);
+  for (int step = 1; step < 2000; ++step) EXPECT_NE(world.step(model, 1000), Route::dense) << step;
+}
+
+TEST(CostModel, NoticesWhenAnotherRouteBecomesQuicker) {
+  World world{{{Route::all_gather, 1e-8}, {Route::reduce_scatter, 4e-8}, {Route::dense, 4e-8}}};
+  CostModel model = make_model();
+  for (int step = 0; step < 100; ++step) world.step(model, 100'000);
+  EXPECT_EQ(world.step(model, 100'000), Route::all_gather);
+  world.seconds_per_byte[Route::reduce_scatter] = 1e-9;
+  for (int step = 0; step < 2000; ++step) world.step(model, 100'000);
+  EXPECT_EQ(world.step(model, 100'000), Route::reduce_scatter);
+}
+
+TEST(CostModel, GoesOnFromItsState) {
+  const World world{{{Route::all_gather, 1e-8}, {Route::reduce_scatter, 3e-9}, {Route::dense, 2e-8}}};
+  CostModel model = make_model(), copy = make_model();
+  for (int step = 0; step < 7; ++step) world.step(model, 100'000);
+  copy.load(model.save());
+  for (int step = 0; step < 50; ++step) EXPECT_EQ(world.step(model, 100'000), world.step(copy, 100'000));
+  EXPECT_EQ(copy.save(), model.save());
+}
+
+TEST(FindStraggler, NamesWhoIsSlowerByFarAndByLong) {
+  using Seconds = std::vector<double>;
+  EXPECT_EQ(find_straggler(Seconds{}).rank, -1);
+  EXPECT_EQ(find_straggler(Seconds{5}).rank, -1);
+  EXPECT_EQ(find_straggler(Seconds{0.1, 0.1, 0.5, 0.1}).rank, -1);  // by far, but not by long
+  EXPECT_EQ(find_straggler(Seconds{2, 2, 3, 2}).rank, -1);          // by long, but not by far
+  EXPECT_EQ(find_straggler(Seconds{0.1, 0.1, 2.1, 0.1}).rank, 2);
+  EXPECT_DOUBLE_EQ(find_straggler(Seconds{0.1, 0.1, 2.1, 0.1}).seconds, 2);
+  EXPECT_EQ(find_straggler(Seconds{3, 0.1}).rank, 0);
+}
+
+}  // namespace
+}  // namespace gravac

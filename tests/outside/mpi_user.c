@@ -1,0 +1,34 @@
+/* A C program over MPI that only knows the installed headers: mpirun -n 2 mpi_user */
+#include <gravac/adapters/gravac_mpi.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+int main(void) {
+  const char* name = "weight";
+  const size_t size = 1000;
+  static float gradient[1000], weights[1000];
+  size_t i;
+  int step;
+  gravac_aggregator* g;
+  if (gravac_create_mpi("policy=clever", &name, &size, 1, 60) != NULL) return puts("clever?"), 1;
+  if (!strstr(gravac_error(), "no such policy 'clever'")) return puts(gravac_error()), 1;
+
+  g = gravac_create_mpi("policy=static factor=1 memory=momentum masking=false momentum=0.5 weight-decay=0.1",
+                        &name, &size, 1, 60);
+  if (!g) return puts(gravac_error()), 1;
+  /* Both ranks hand in the same, so that the mean is what momentum SGD with decay would do. */
+  for (step = 0; step < 3; ++step) {
+    const float expected = step == 0 ? 1.1f : step == 1 ? 1.65f : 1.925f; /* 1.1 + half of what was */
+    for (i = 0; i < size; ++i) gradient[i] = weights[i] = 1.0f;
+    if (gravac_step_weights(g, gradient, weights, 1) != 0) return puts(gravac_error()), 1;
+    for (i = 0; i < size; ++i) {
+      if (fabsf(gradient[i] - expected) > 1e-4f)
+        return printf("step %d: %g, %g expected\n", step, gradient[i], expected), 1;
+    }
+  }
+  puts(gravac_report(g));
+  if (gravac_step(g, gradient, 1) == 0) return puts("decay without weights?"), 1;
+  gravac_destroy(g);
+  return 0;
+}
