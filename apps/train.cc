@@ -128,6 +128,7 @@ train::Settings TrainCommand::flags() const {
 }
 
 int TrainCommand::run(const std::vector<std::string>& arguments) const {
+  if (catalog().models.empty()) return train::run({}, {});  // which says why it cannot
   Job job;
   try {
     job = prepare(flags());

@@ -52,7 +52,9 @@ gravac_test(wire)
 gravac_test(workers)
 
 add_test(NAME layering COMMAND ${PROJECT_SOURCE_DIR}/tests/layering ${PROJECT_SOURCE_DIR})
-add_test(NAME cli COMMAND ${PROJECT_SOURCE_DIR}/tests/cli $<TARGET_FILE:gravac_program>)
+if(Torch_FOUND)  # only then are there models and data to name
+  add_test(NAME cli COMMAND ${PROJECT_SOURCE_DIR}/tests/cli $<TARGET_FILE:gravac_program>)
+endif()
 add_test(NAME program COMMAND ${PROJECT_SOURCE_DIR}/tests/program $<TARGET_FILE:gravac_program>)
 if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
   gravac_test(step_allocation)
