@@ -1,0 +1,30 @@
+// The same loop on several workers. Usage: with_gravac STORE RANK SIZE, as many times as SIZE says,
+// where STORE is a file that does not exist yet.
+
+#include <cstdio>
+#include <torch/torch.h>
+
+#include "adapters/gloo_comm.h"
+#include "adapters/torch_model.h"
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const std::size_t rank = std::stoul(argv[2]), size = std::stoul(argv[3]);
+  torch::manual_seed(static_cast<std::uint64_t>(rank));  // every worker draws its own samples
+  torch::nn::Sequential model(torch::nn::Linear(20, 64), torch::nn::ReLU(), torch::nn::Linear(64, 2));
+  const auto comm = gravac::make_gloo_comm({.store = argv[1], .rank = rank, .size = size});
+  gravac::TorchAggregator gravac(*model, "policy=static factor=10", *comm);
+  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (int step = 0; step < 200; ++step) {
+    const torch::Tensor input = torch::randn({32, 20});
+    const torch::Tensor target = (input.sum(1) > 0).to(torch::kLong);
+    optimizer.zero_grad();
+    const torch::Tensor loss = torch::nn::functional::cross_entropy(model->forward(input), target);
+    loss.backward();
+    gravac.aggregate(32);
+    optimizer.step();
+    if (step % 50 == 49 && rank == 0) std::printf("step %d: loss %.4f\n", step + 1, loss.item<double>());
+  }
+  const torch::Tensor sum = model->ptr<torch::nn::LinearImpl>(0)->weight.sum();
+  std::printf("weights of rank %zu: %.9g\n", rank, sum.item<double>());  // the same on all
+}
