@@ -37,7 +37,7 @@ struct Options {
   std::vector<std::string> backends;
   std::vector<std::size_t> sizes = {2, 4};
   std::vector<std::string> links = {"plain", "1gbit,100us", "100mbit,1ms"};
-  std::size_t entries = 1'000'000, repeats = 9;
+  std::size_t entries = 1'000'000, repeats = 7;
   std::string values = "fp32";
   // Of one rank among those that a run starts:
   bool child = false;
@@ -136,7 +136,7 @@ void measure(Comm& backend, const std::string& link, const std::string& where, c
     }
     for (std::size_t step = 0; step < kWarmup + options.repeats; ++step) {
       for (Way& way : ways) {
-        if (way.name != "auto" && step + 3 < kWarmup) continue;
+        if (way.name != "auto" && step + 2 < kWarmup) continue;
         way.run(backend, gradients[step % gradients.size()], step >= kWarmup);
       }
     }
