@@ -28,6 +28,7 @@ tsan:
 bench: build
 	@build/bench/goals
 	@build/bench/exchanges
+	@bench/training build/gravac
 
 install: build
 	@cmake --install build --prefix $(prefix)

@@ -71,6 +71,13 @@ void Outputs::step(const Trainer& trainer, const Stepped& stepped) {
                   .bytes_factor = costs.bytes_sent > 0 ? costs.dense_bytes / costs.bytes_sent : 1,
                   .metric = metric_},
                  now);
+  if (report.straggler >= 0) {
+    char line[96];
+    std::snprintf(line, sizeof(line), "gravac: straggler: rank %d took %.1f s longer than others (step %llu)",
+                  report.straggler, report.straggler_seconds,
+                  static_cast<unsigned long long>(report.step) - 1);
+    note(line);
+  }
   if (!steps_) return;
   const double epoch = static_cast<double>(trainer.steps()) / static_cast<double>(trainer.steps_per_epoch());
   steps_->write(with(to_json(report), {{"loss", number(stepped.loss)},
