@@ -67,10 +67,10 @@ TorchModel::TorchModel(torch::nn::Module& module) {
   }
 }
 
+// Shares the memory without being what autograd calls a view: optimizers detach gradients in place.
 torch::Tensor TorchModel::view(const torch::Tensor& run, std::size_t segment) const {
-  const Segment& place = layout_.segments()[segment];
-  return run.narrow(0, static_cast<std::int64_t>(place.begin), static_cast<std::int64_t>(place.size))
-      .view(parameters_[segment].sizes());
+  const auto begin = static_cast<std::int64_t>(layout_.segments()[segment].begin);
+  return torch::empty({0}).set_(run.storage(), begin, parameters_[segment].sizes());
 }
 
 void TorchModel::zero_gradient() {

@@ -90,6 +90,21 @@ TEST(TorchModel, BringsBackGradientsThatWereTakenAway) {
   EXPECT_TRUE(torch::equal(net.detour->weight.grad(), torch::zeros({3, 3})));
 }
 
+TEST(TorchModel, GetsAlongWithTorchsOptimizers) {
+  Net net;
+  TorchModel model(net);
+  torch::optim::SGD optimizer(net.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    net.forward(input(step)).backward();
+    model.collect();
+    EXPECT_EQ(copy(model.gradient()), flat_gradients(net));
+    const std::vector<float> before = copy(model.weights());
+    optimizer.step();
+    EXPECT_NE(copy(model.weights()), before);
+  }
+}
+
 TEST(TorchModel, LeavesFrozenParametersOut) {
   Net net(true);
   TorchModel model(net);
