@@ -28,7 +28,7 @@ const std::vector<Run>& runs() {
       {"dense", {"--policy", "dense"}},
       {"static-10x", {"--policy", "static", "--factor", "10"}},
       {"static-1000x", {"--policy", "static", "--factor", "1000"}},
-      {"gravac", {"--policy", "gravac", "--window", "50"}},
+      {"gravac", {"--policy", "gravac", "--window", "20"}},
       {"progress", {"--policy", "progress", "--schedule-by", "effective"}},
   };
   return runs;
@@ -60,10 +60,10 @@ class Silence {
 
 int train(const DemoOptions& options, const Run& run, const std::string& folder) {
   Words words = {"gravac",       "train",
-                 "--model",      "resnet8",
+                 "--model",      "vgg-small",
                  "--data",       "images",
                  "--batch",      "16",
-                 "--lr",         "0.1",
+                 "--lr",         "0.06",
                  "--seed",       "1",
                  "--steps",      std::to_string(options.steps),
                  "--workers",    std::to_string(options.workers),
@@ -86,7 +86,7 @@ nlohmann::json summary_in(const std::string& folder) {
 
 int show_demo(const DemoOptions& options) {
   const std::string out = options.out.empty() ? new_folder() : options.out;
-  std::printf("resnet8 on built-in images, %zu workers, %zu steps, over a rehearsed link of %s\n\n",
+  std::printf("vgg-small on built-in images, %zu workers, %zu steps, over a rehearsed link of %s\n\n",
               options.workers, options.steps, options.link.c_str());
   std::vector<nlohmann::json> summaries;
   for (const Run& run : runs()) {

@@ -7,7 +7,7 @@ namespace gravac::apps {
 
 struct DemoOptions {
   std::string out;  // a folder for everything; empty: a new one in the temporary folder
-  std::size_t steps = 300;
+  std::size_t steps = 120;
   std::size_t workers = 4;
   std::string link = "100mbit,1ms";
 };

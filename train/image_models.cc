@@ -84,14 +84,15 @@ void push_classifier(nn::Sequential& layers, std::int64_t features, std::int64_t
 }
 
 // VGG's head, where most of its parameters lie.
-void push_wide_head(nn::Sequential& layers, std::int64_t features, std::int64_t width, std::int64_t classes) {
+void push_wide_head(nn::Sequential& layers, std::int64_t features, std::int64_t width, std::int64_t classes,
+                    double dropout) {
   layers->push_back("flatten", nn::Flatten());
   layers->push_back("wide1", nn::Linear(features, width));
   layers->push_back("wide1_relu", relu());
-  layers->push_back("wide1_dropout", nn::Dropout(0.5));
+  if (dropout > 0) layers->push_back("wide1_dropout", nn::Dropout(dropout));
   layers->push_back("wide2", nn::Linear(width, width));
   layers->push_back("wide2_relu", relu());
-  layers->push_back("wide2_dropout", nn::Dropout(0.5));
+  if (dropout > 0) layers->push_back("wide2_dropout", nn::Dropout(dropout));
   layers->push_back("classifier", nn::Linear(width, classes));
 }
 
@@ -151,7 +152,7 @@ std::shared_ptr<Model> make_vgg16(const Shape& shape) {
     layers->push_back("pool" + std::to_string(stage++), halve());
   }
   layers->push_back("average", nn::AdaptiveAvgPool2d(7));
-  push_wide_head(layers, in * 7 * 7, 4096, shape.classes);
+  push_wide_head(layers, in * 7 * 7, 4096, shape.classes, 0.5);
   for (const auto& layer : layers->children()) {
     if (auto* linear = layer->as<nn::Linear>()) {
       nn::init::normal_(linear->weight, 0, 0.01);
@@ -173,7 +174,7 @@ std::shared_ptr<Model> make_vgg_small(const Shape& shape) {
     layers->push_back("relu" + name, relu());
     in = width;
   }
-  push_wide_head(layers, in * (shape.height / 8) * (shape.width / 8), 1024, shape.classes);
+  push_wide_head(layers, in * (shape.height / 8) * (shape.width / 8), 512, shape.classes, 0);
   return std::make_shared<Chain>(layers);
 }
 

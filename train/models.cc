@@ -26,7 +26,7 @@ constexpr Known kKnown[] = {
      4,
      [](const Shape& shape) { return make_resnet(shape, 1); }},
     {{"vgg16", "VGG-16, 138M parameters, most of them in one layer", images}, 32, make_vgg16},
-    {{"vgg-small", "three convolutions under a wide head, 2M parameters", images}, 8, make_vgg_small},
+    {{"vgg-small", "three convolutions under a wide head, 0.85M parameters", images}, 8, make_vgg_small},
     {{"mlp", "two hidden layers of 256", images}, 1, make_mlp},
     {{"lstm-1500", "two layers of 1500 units, 66M parameters at 10,000 words", tokens},
      0,
