@@ -107,9 +107,9 @@ void Outputs::evaluation(const Trainer& trainer, const Evaluation& evaluation) {
   if (!evals_) return;
   nlohmann::ordered_json line = {{"schema", 1},
                                  {"step", trainer.steps()},
-                                 {"effective_steps", trainer.position()},
+                                 {"effective_steps", trainer.effective_steps()},
                                  {"train_seconds", trainer.costs().seconds},
-                                 {"bytes_sent", trainer.costs().bytes_sent},
+                                 {"bytes_sent", static_cast<std::uint64_t>(trainer.costs().bytes_sent)},
                                  {"loss", number(evaluation.loss)}};
   if (evaluation.text) {
     line["ppl"] = number(evaluation.ppl);

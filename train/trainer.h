@@ -78,6 +78,7 @@ class Trainer {
   void load(const std::vector<Checkpoint>& states);
 
   std::uint64_t steps() const { return steps_; }
+  double effective_steps() const { return effective_; }
   // How far the run has come, and how far it goes: in steps or effective steps.
   double position() const;
   double total() const { return total_; }
