@@ -4,16 +4,17 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "apps/json.h"
 #include "apps/torch_info.h"
 #include "gravac/kernels.h"
 #include "train/launch.h"
@@ -135,38 +136,32 @@ Findings examine() {
   return found;
 }
 
-const char* yes(bool value) {
-  return value ? "true" : "false";
-}
-
 void print_json(const Findings& found) {
-  std::printf("{\"version\": %s, \"simd\": %s, \"cores\": %u, \"cores_allowed\": %u, ",
-              json_string(GRAVAC_VERSION).c_str(), json_string(simd_name()).c_str(), found.cores,
-              found.cores_allowed);
-  std::printf("\"memory_gigabytes\": %.1f, \"memory_free_gigabytes\": %.1f, ", found.memory_gigabytes,
-              found.memory_free_gigabytes);
-  std::printf("\"backends\": {\"gloo\": %s, \"mpi\": %s}, \"mpirun\": %s, ", yes(kGloo), yes(kMpi),
-              found.mpirun.empty() ? "null" : json_string(found.mpirun).c_str());
+  using Json = nlohmann::ordered_json;
+  const auto tenths = [](double value) { return std::round(10 * value) / 10; };
+  Json json = {
+      {"version", GRAVAC_VERSION},
+      {"simd", simd_name()},
+      {"cores", found.cores},
+      {"cores_allowed", found.cores_allowed},
+      {"memory_gigabytes", tenths(found.memory_gigabytes)},
+      {"memory_free_gigabytes", tenths(found.memory_free_gigabytes)},
+      {"backends", {{"gloo", kGloo}, {"mpi", kMpi}}},
+      {"mpirun", found.mpirun.empty() ? Json(nullptr) : Json(found.mpirun)},
+      {"torch", nullptr},
+      {"variables", Json::object()},
+      {"temporary_folder", {{"path", found.temporary_folder}, {"writable", found.temporary_folder_works}}},
+      {"loopback", found.loopback_works},
+      {"problems", Json::array()}};
   if (found.torch) {
-    std::printf("\"torch\": {\"version\": %s, \"blas\": %s, \"parallel\": %s}, ",
-                json_string(found.torch->version).c_str(), json_string(found.torch->blas).c_str(),
-                json_string(found.torch->parallel).c_str());
-  } else {
-    std::printf("\"torch\": null, ");
+    json["torch"] = {
+        {"version", found.torch->version}, {"blas", found.torch->blas}, {"parallel", found.torch->parallel}};
   }
-  std::printf("\"variables\": {");
-  for (const auto& [name, value] : found.variables) {
-    std::printf("%s%s: %s", name == found.variables.front().first ? "" : ", ", json_string(name).c_str(),
-                json_string(value).c_str());
-  }
-  std::printf("}, \"temporary_folder\": {\"path\": %s, \"writable\": %s}, \"loopback\": %s, \"problems\": [",
-              json_string(found.temporary_folder).c_str(), yes(found.temporary_folder_works),
-              yes(found.loopback_works));
+  for (const auto& [name, value] : found.variables) json["variables"][name] = value;
   for (const Problem& problem : found.problems) {
-    std::printf("%s{\"stops_training\": %s, \"text\": %s}", &problem == &found.problems.front() ? "" : ", ",
-                yes(problem.stops_training), json_string(problem.text).c_str());
+    json["problems"].push_back({{"stops_training", problem.stops_training}, {"text", problem.text}});
   }
-  std::printf("]}\n");
+  std::printf("%s\n", json.dump().c_str());
 }
 
 void print_text(const Findings& found) {

@@ -2,11 +2,11 @@
 
 #include <cstdio>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "apps/catalog.h"
-#include "apps/json.h"
 #include "gravac/compressor.h"
 #include "gravac/config.h"
 
@@ -69,13 +69,12 @@ std::vector<Section> sections() {
 }
 
 void print_json(const std::vector<Section>& all) {
-  std::string text = "{";
+  nlohmann::ordered_json json;
   for (const Section& section : all) {
-    text += (text.size() > 1 ? ", " : "") + json_string(section.name) + ": [";
-    for (const Line& line : section.lines) text += (text.back() == '[' ? "" : ", ") + json_string(line.name);
-    text += "]";
+    json[section.name] = nlohmann::json::array();
+    for (const Line& line : section.lines) json[section.name].push_back(line.name);
   }
-  std::printf("%s}\n", text.c_str());
+  std::printf("%s\n", json.dump().c_str());
 }
 
 }  // namespace

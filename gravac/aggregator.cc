@@ -34,12 +34,8 @@ StepReport Aggregator::aggregate(std::span<float> gradient, double samples, std:
   report.compress_seconds = measured - start;
 
   // All ranks hold the same numbers from here on, and decide alike.
-  const Agreement::Totals totals = agreement_.agree(found);
+  const Agreement::Totals totals = agreement_.agree(found, report);
   report.agree_seconds = clock_.now() - measured;
-  report.called = totals.called;
-  report.straggler = totals.straggler.rank;
-  report.straggler_seconds = totals.straggler.seconds;
-  report.finite = totals.finite;
 
   const double agreed = clock_.now();
   const Traffic traffic =
@@ -52,7 +48,8 @@ StepReport Aggregator::aggregate(std::span<float> gradient, double samples, std:
   if (totals.finite) {
     const double kept = report.sent == Send::minimum ? totals.minimum_kept : totals.candidate_kept;
     agreement_.ended(report, kept, traffic, samples);
-    agreement_.watch(gradient);
+    agreement_.watch(0, gradient);
+    agreement_.watched();
   } else {
     agreement_.ended_badly();
     ++bad_steps_;

@@ -49,7 +49,7 @@ Facts Agreement::facts() const {
   return facts;
 }
 
-Agreement::Totals Agreement::agree(const Measurement& found) {
+Agreement::Totals Agreement::agree(const Measurement& found, StepReport& report) {
   enum {
     kFinite,
     kEntered,
@@ -104,10 +104,13 @@ Agreement::Totals Agreement::agree(const Measurement& found) {
     totals.energy.minimum += of(rank, kMinimum);
     totals.energy.candidate += of(rank, kCandidate);
     totals.samples += of(rank, kSamples);
-    totals.called |= of(rank, kCalling) != 0;
+    report.called |= of(rank, kCalling) != 0;
     own_work.push_back(of(rank, kCompute) + of(rank, kCompress));
   }
-  totals.straggler = find_straggler(own_work);
+  const Straggler straggler = find_straggler(own_work);
+  report.straggler = straggler.rank;
+  report.straggler_seconds = straggler.seconds;
+  report.finite = totals.finite;
   const auto extreme = [&](int number, auto better) {
     double value = of(0, number);
     for (std::size_t rank = 1; rank < comm_.size(); ++rank) value = better(value, of(rank, number));
@@ -177,19 +180,23 @@ void Agreement::ended_badly() {
   state_->last = {};
 }
 
-void Agreement::watch(std::span<const float> mean) {
+void Agreement::watch(std::size_t begin, std::span<const float> mean) {
+  if (policy().observe_interval() == 0) return;
+  std::vector<float>& sum = state_->watched;
+  if (sum.empty()) sum.assign(layout_.entries(), 0.0f);
+  add_into(std::span(sum).subspan(begin, mean.size()), mean);
+}
+
+void Agreement::watched() {
   const std::size_t interval = policy().observe_interval();
-  if (interval == 0) return;
-  std::vector<float>& watched = state_->watched;
-  if (watched.empty()) watched.assign(mean.size(), 0.0f);
-  add_into(watched, mean);
-  if (++state_->watched_steps < interval) return;
+  if (interval == 0 || ++state_->watched_steps < interval) return;
+  std::vector<float>& sum = state_->watched;
   std::vector<double> norms;
   for (const Segment& segment : layout_.segments()) {
-    norms.push_back(std::sqrt(energy(std::span(watched).subspan(segment.begin, segment.size))));
+    norms.push_back(std::sqrt(energy(std::span(sum).subspan(segment.begin, segment.size))));
   }
   policy().observe(norms);
-  std::fill(watched.begin(), watched.end(), 0.0f);
+  std::fill(sum.begin(), sum.end(), 0.0f);
   state_->watched_steps = 0;
 }
 

@@ -27,14 +27,13 @@ class Agreement {
   // The energies of a step, and what the step before was like.
   struct Totals {
     bool finite = true;
-    bool called = false;  // some rank did
     Energy energy;
     double minimum_kept = 0, candidate_kept = 0;  // on the rank that keeps most
     StepTimes times;
     double samples = 0;  // of all ranks
-    Straggler straggler;
   };
-  Totals agree(const Measurement& found);
+  // Also writes into the report what does not depend on a decision.
+  Totals agree(const Measurement& found, StepReport& report);
   void call() { calling_ = true; }
 
   // Tells the cost model and the policy what the step before was like.
@@ -48,8 +47,10 @@ class Agreement {
   // A step ends that teaches nothing.
   void ended_badly();
 
-  // For policies that compare intervals: sums up the means, and tells the norms at an interval's end.
-  void watch(std::span<const float> mean);
+  // For policies that compare intervals: sums up the means, entries from `begin` on, and
+  // at a step's end, if that ends an interval, tells the policy the norms.
+  void watch(std::size_t begin, std::span<const float> mean);
+  void watched();
 
   Policy& policy() const { return *state_->policy; }
   const CostModel& costs() const { return state_->costs; }

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "gravac/kernels.h"
+#include "gravac/wire_kernels.h"
 
 namespace gravac {
 namespace {

@@ -191,28 +191,17 @@ StepReport Overlap::finish(double samples) {
 
   // All ranks hold the same numbers from here on, and decide alike on the step to come.
   comm_.set_step(steps_);
-  const Agreement::Totals totals = agreement_.agree(found_);
+  const Agreement::Totals totals = agreement_.agree(found_, report);
   report.agree_seconds = clock_.now() - sent;
-  report.called = totals.called;
-  report.straggler = totals.straggler.rank;
-  report.straggler_seconds = totals.straggler.seconds;
-  report.finite = totals.finite;
   if (totals.finite) {
     const Send decided = agreement_.policy().decide(totals.energy);
     agreement_.record(totals, report);
     agreement_.describe(totals, plan_, report);
     const double kept = order_.sent == Send::minimum ? totals.minimum_kept : totals.candidate_kept;
     agreement_.ended(report, kept, traffic_, samples, std::max(0.0, last - first));
+    for (const Part& part : lanes_) agreement_.watch(part.place.begin, part.gradient);
+    agreement_.watched();
     pending_ = order_.sent != Send::dense;
-    std::vector<float> mean;
-    if (agreement_.policy().observe_interval() > 0) {
-      mean.resize(layout_.entries());
-      for (const Part& part : lanes_) {
-        std::copy(part.gradient.begin(), part.gradient.end(),
-                  mean.begin() + static_cast<std::ptrdiff_t>(part.place.begin));
-      }
-      agreement_.watch(mean);
-    }
     order_.sent = decided;
   } else {
     agreement_.ended_badly();

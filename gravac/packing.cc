@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "gravac/kernels.h"
 #include "gravac/require.h"
+#include "gravac/wire_kernels.h"
 
 namespace gravac {
 

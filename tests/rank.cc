@@ -188,7 +188,8 @@ void interfere(Comm& comm, bool replays) {
   }
 }
 
-// Steps that take a little, until a straggler is named; writes who it was.
+// Steps that take a little, so that a rank is mostly stopped in its own work and not while it waits
+// for others, until a straggler is named; writes who it was.
 void find_straggler_among(Comm& comm, const std::string& out) {
   SteadyClock clock;
   Aggregator aggregator(layout_of(2000), make_static_policy(10), {}, comm, clock);

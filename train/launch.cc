@@ -334,7 +334,12 @@ std::optional<Place> place_from_environment(const Variables& variables) {
 
 Meeting meeting_of(const Place& place, const std::string& out) {
   if (!place.store.empty()) return {.file = place.store};
-  if (!place.master_address.empty()) return {.address = place.master_address, .port = place.master_port};
+  if (!place.master_address.empty()) {
+    // The launcher may listen on its port itself: the next one is ours.
+    require(place.master_port < 65535, place.source,
+            ": MASTER_PORT 65535 found, but the port behind it is needed");
+    return {.address = place.master_address, .port = static_cast<std::uint16_t>(place.master_port + 1)};
+  }
   require(!out.empty(), place.source,
           ": the workers have nowhere to meet; give --out, a folder all of them reach, ",
           "or set MASTER_ADDR and MASTER_PORT");

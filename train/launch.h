@@ -29,8 +29,8 @@ Variables process_environment();
 std::optional<Place> place_from_environment(const Variables& variables);
 
 // Where the workers meet for Gloo: a file all of them reach, or else a TCP store that
-// rank 0 opens. Throws Error when there is neither: under mpirun or Slurm without
-// MASTER_ADDR the file lies in `out`, the run's shared folder.
+// rank 0 opens on the port behind MASTER_PORT. Throws Error when there is neither: under mpirun or Slurm
+// without MASTER_ADDR the file lies in `out`, the run's shared folder.
 struct Meeting {
   std::string file;
   std::string address;

@@ -124,14 +124,6 @@ std::string shortest(double value) {
   return std::string(room, std::to_chars(room, room + sizeof(room), value).ptr);
 }
 
-template <class Number>
-std::optional<Number> read(std::string_view text) {
-  Number result{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), result);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return result;
-}
-
 // What an option of numbers allows, in words.
 std::string range_of(const OptionInfo& option) {
   const std::string kind = option.kind == count ? "a whole number" : "a number";

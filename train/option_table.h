@@ -1,5 +1,7 @@
 #pragma once
 
+#include <charconv>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -35,6 +37,15 @@ std::string canonical(const OptionInfo& option, const std::string& value, const 
 
 // The table for the docs, in Markdown.
 std::string options_as_markdown();
+
+// The number that `text` is, and nothing else; or nothing.
+template <class Number>
+std::optional<Number> read(std::string_view text) {
+  Number result{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), result);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return result;
+}
 
 // Pieces of a list: "a,b" at ',' gives a and b.
 std::vector<std::string> split(std::string_view text, char separator);

@@ -15,14 +15,6 @@ namespace {
 using Kind = OptionInfo::Kind;
 using Scope = OptionInfo::Scope;
 
-template <class Number>
-std::optional<Number> read(std::string_view text) {
-  Number result{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), result);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return result;
-}
-
 // Every option, checked: as given or as the table has it.
 class Checked {
  public:

@@ -227,7 +227,7 @@ std::unique_ptr<Comm> make_comm(const TrainOptions& options, const std::optional
   const Meeting meeting = meeting_of(*place, options.out);
   return make_gloo_comm({.store = meeting.file,
                          .address = meeting.address,
-                         .port = static_cast<std::uint16_t>(meeting.port + 1),  // the launcher has that one
+                         .port = meeting.port,
                          .rank = place->rank,
                          .size = place->size,
                          .timeout = timeout,
