@@ -54,6 +54,10 @@ class AccordionPolicy final : public Policy {
     norms_.assign(norms_.size(), 0);
   }
 
+  void rescale(double ratio) override {
+    for (double& norm : norms_) norm *= ratio;
+  }
+
   PolicyState save() const override {
     return {{"effective", {effective_}}, {"factors", factors_}, {"norms", norms_}};
   }

@@ -1,5 +1,6 @@
 #include "gravac/aggregator.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "gravac/kernels.h"
@@ -13,7 +14,7 @@ Aggregator::Aggregator(const Layout& layout, std::unique_ptr<Policy> policy, con
       comm_(comm),
       clock_(clock),
       agreement_(layout, 1, std::move(policy), options, comm),
-      lane_(layout, 0, options, comm, clock) {
+      lane_(layout, options, comm, clock) {
   handshake(comm_, agreement_.facts());
   ended_ = clock_.now();
 }
@@ -50,6 +51,7 @@ StepReport Aggregator::aggregate(std::span<float> gradient, double samples, std:
     agreement_.ended(report, kept, traffic, samples);
     agreement_.watch(0, gradient);
     agreement_.watched();
+    lane_.hand_over(gradient);
   } else {
     agreement_.ended_badly();
     ++bad_steps_;
@@ -76,6 +78,11 @@ Order Aggregator::decide(const Agreement::Totals& totals, const std::optional<Pl
   return {report.sent, report.route, report.factor, steps_};
 }
 
+void Aggregator::rescale(float ratio) {
+  lane_.rescale(ratio);
+  agreement_.rescale(ratio);
+}
+
 Checkpoint Aggregator::save() {
   Checkpoint checkpoint;
   agreement_.save(checkpoint);
@@ -85,6 +92,7 @@ Checkpoint Aggregator::save() {
                                               step.spread});
   checkpoint.add("residual", std::span<const float>(lane_.step().residual()));
   checkpoint.add("velocity", std::span<const float>(lane_.velocity()));
+  checkpoint.add("previous", std::span<const float>(lane_.previous()));
   return checkpoint;
 }
 
@@ -95,10 +103,12 @@ void Aggregator::load(const Checkpoint& checkpoint) {
   require(steps[2] >= 0 && steps[2] <= 2, "checkpoint: 'steps' names an unknown decision");
   const std::vector<float> residual = checkpoint.floats("residual", lane_.step().residual().size());
   const std::vector<float> velocity = checkpoint.floats("velocity", lane_.velocity().size());
+  const std::vector<float> previous = checkpoint.floats("previous", lane_.previous().size());
   lane_.step().restore({static_cast<std::uint64_t>(steps[3]), steps[4]}, residual);
 
   agreement_.adopt(std::move(agreement));
-  std::copy(velocity.begin(), velocity.end(), lane_.velocity().begin());
+  std::ranges::copy(velocity, lane_.velocity().begin());
+  std::ranges::copy(previous, lane_.previous().begin());
   steps_ = static_cast<std::uint64_t>(steps[0]);
   bad_steps_ = static_cast<std::uint64_t>(steps[1]);
   expected_ = static_cast<Send>(static_cast<int>(steps[2]));

@@ -33,6 +33,10 @@ class Aggregator {
   // something; that step's report then says `called` on all of them.
   void call() { agreement_.call(); }
 
+  // The caller's gradients are `ratio` times as large from now on, for its loss is scaled
+  // otherwise: what waits is made so too. Between steps, on all ranks alike.
+  void rescale(float ratio);
+
   // All state of this rank, weights and optimizer aside; between steps. A run that
   // goes on from it goes on to the bit. load() throws Error, and changes nothing, for
   // the state of another rank, number of ranks, model or configuration.

@@ -200,6 +200,11 @@ void Agreement::watched() {
   state_->watched_steps = 0;
 }
 
+void Agreement::rescale(float ratio) {
+  for (float& sum : state_->watched) sum *= ratio;
+  policy().rescale(static_cast<double>(ratio));
+}
+
 void Agreement::save(Checkpoint& checkpoint) const {
   for (const auto& [key, value] : facts()) checkpoint.add("fact/" + key, value);
   checkpoint.add("fact/rank", std::to_string(comm_.rank()));

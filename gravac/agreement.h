@@ -51,6 +51,8 @@ class Agreement {
   // at a step's end, if that ends an interval, tells the policy the norms.
   void watch(std::size_t begin, std::span<const float> mean);
   void watched();
+  // Gradients are `ratio` times as large from now on.
+  void rescale(float ratio);
 
   Policy& policy() const { return *state_->policy; }
   const CostModel& costs() const { return state_->costs; }

@@ -10,20 +10,20 @@
 namespace gravac {
 namespace {
 
-constexpr std::string_view kKnown[] = {"policy",       "compressor",
-                                       "factor",       "factor-min",
-                                       "factor-max",   "epsilon",
-                                       "omega",        "window",
-                                       "smoothing",    "ladder",
-                                       "gain",         "memory",
-                                       "momentum",     "masking",
-                                       "clip",         "weight-decay",
-                                       "granularity",  "values",
-                                       "exchange",     "seed",
-                                       "threads",      "interval",
-                                       "threshold",    "floor",
-                                       "feedback",     "progress-exponent",
-                                       "tail-exponent"};
+constexpr std::string_view kKnown[] = {"policy",        "compressor",
+                                       "factor",        "factor-min",
+                                       "factor-max",    "epsilon",
+                                       "omega",         "window",
+                                       "smoothing",     "ladder",
+                                       "gain",          "memory",
+                                       "momentum",      "masking",
+                                       "clip",          "weight-decay",
+                                       "granularity",   "values",
+                                       "exchange",      "seed",
+                                       "threads",       "interval",
+                                       "threshold",     "floor",
+                                       "feedback",      "progress-exponent",
+                                       "tail-exponent", "optimizer-momentum"};
 
 constexpr std::string_view kPolicies[] = {"dense", "static", "gravac", "progress", "accordion"};
 
@@ -163,7 +163,8 @@ Setup make_setup(const Options& options, const Layout& layout, std::size_t ranks
                                    .masking = reader.flag("masking", true),
                                    .clip = reader.number("clip", 0.0),
                                    .weight_decay = reader.number("weight-decay", 0.0),
-                                   .ranks = static_cast<unsigned>(ranks)};
+                                   .ranks = static_cast<unsigned>(ranks),
+                                   .optimizer = reader.number("optimizer-momentum", 0.0)};
   }
   for (const auto& [name, value] : options) {
     if (name != "threads") out.facts.emplace_back("option " + name, value);  // threads change no result

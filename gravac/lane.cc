@@ -5,9 +5,8 @@
 namespace gravac {
 namespace {
 
-StepOptions numbered(StepOptions options, std::size_t first_segment) {
-  options.first_segment = first_segment;
-  return options;
+void scale(std::span<float> values, float ratio) {
+  for (float& value : values) value *= ratio;
 }
 
 }  // namespace
@@ -17,11 +16,10 @@ std::uint64_t Order::digest() const {
   return checksum(std::as_bytes(std::span(numbers)));
 }
 
-Lane::Lane(const Layout& layout, std::size_t first_segment, const AggregatorOptions& options, Comm& comm,
-           Clock& clock)
+Lane::Lane(const Layout& layout, const AggregatorOptions& options, Comm& comm, Clock& clock)
     : options_(options),
       clock_(clock),
-      step_(layout, numbered(options.step, first_segment)),
+      step_(layout, options.step),
       exchange_(comm, clock, layout.entries(), options.values, options.cuts) {
   if (options.momentum) momentum_.emplace(layout.entries(), *options.momentum);
 }
@@ -56,6 +54,16 @@ Traffic Lane::send(const Order& order, std::span<float> gradient) {
   Traffic traffic = exchange_.mean_sparse(order.route, mine, order.step, order.digest(), gradient, residual);
   traffic.take_seconds = taken - start;
   return traffic;
+}
+
+void Lane::hand_over(std::span<float> mean) {
+  if (momentum_) momentum_->undo_optimizer(mean);
+}
+
+void Lane::rescale(float ratio) {
+  scale(step_.residual(), ratio);
+  scale(velocity(), ratio);
+  scale(previous(), ratio);
 }
 
 Traffic Lane::send_raw(std::span<float> gradient, std::span<const float> weights) {

@@ -47,9 +47,7 @@ struct Order {
 // is chosen from it, how it crosses the network.
 class Lane {
  public:
-  // `first_segment` is where the layout's segments begin among all of the model's.
-  Lane(const Layout& layout, std::size_t first_segment, const AggregatorOptions& options, Comm& comm,
-       Clock& clock);
+  Lane(const Layout& layout, const AggregatorOptions& options, Comm& comm, Clock& clock);
 
   // Lets the gradient enter the memory and finds what survives. One of the next two must follow.
   Measurement measure(std::span<const float> gradient, std::span<const float> weights,
@@ -62,8 +60,15 @@ class Lane {
   // overflow logic sees them; the memories are as if the step had not been.
   Traffic send_raw(std::span<float> gradient, std::span<const float> weights);
 
+  // The step is good: the mean becomes what the caller's optimizer, with its momentum, should see.
+  void hand_over(std::span<float> mean);
+
+  // Gradients are `ratio` times as large from now on: so is what waits. Between steps.
+  void rescale(float ratio);
+
   Step& step() { return step_; }
   std::span<float> velocity() { return momentum_ ? momentum_->velocity() : std::span<float>(); }
+  std::span<float> previous() { return momentum_ ? momentum_->previous() : std::span<float>(); }
 
  private:
   AggregatorOptions options_;

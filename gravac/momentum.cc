@@ -18,9 +18,13 @@ Momentum::Momentum(std::size_t entries, const MomentumOptions& options)
   within("clip", options.clip, std::isfinite(options.clip) && options.clip >= 0, "a number >= 0");
   within("weight decay", options.weight_decay,
          std::isfinite(options.weight_decay) && options.weight_decay >= 0, "a number >= 0");
+  within("optimizer-momentum", options.optimizer, options.optimizer >= 0 && options.optimizer < 1,
+         "0 <= momentum < 1");
   within("ranks", options.ranks, options.ranks >= 1, "at least 1");
   velocity_.reserve(std::max<std::size_t>(entries, 1));
   std::fill(velocity().begin(), velocity().end(), 0.0f);
+  if (options.optimizer > 0) previous_.reserve(std::max<std::size_t>(entries, 1));
+  std::fill(previous().begin(), previous().end(), 0.0f);
 }
 
 void Momentum::check(std::span<const float> gradient, std::span<const float> weights) const {
@@ -61,6 +65,16 @@ void Momentum::undo(std::span<const float> gradient, std::span<const float> weig
 void Momentum::sent(std::span<const std::uint32_t> positions) {
   if (!options_.masking) return;
   for (const std::uint32_t position : positions) velocity_.data()[position] = 0;
+}
+
+void Momentum::undo_optimizer(std::span<float> update) {
+  const auto m = static_cast<float>(options_.optimizer);
+  const std::span<float> before = previous();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    const float given = update[i];
+    update[i] = given - m * before[i];
+    before[i] = given;
+  }
 }
 
 double warmup_factor(double factor, unsigned epoch, unsigned warmup_epochs) {

@@ -14,12 +14,16 @@ struct MomentumOptions {
   double clip = 0;          // clip the norm of the whole gradient to this; 0 does not clip
   double weight_decay = 0;  // added before accumulation, as it must be when updates wait
   unsigned ranks = 1;       // each rank clips to clip / sqrt(ranks)
+  double optimizer = 0;     // momentum of the caller's own optimizer, which is then undone
 };
 
 // The second kind of memory: momentum correction after Deep Gradient Compression.
 // What waits is not the gradient but the velocity u = momentum * u + gradient, so
 // that an update which waits ten steps is the one that momentum SGD would have
-// made in them. The optimizer then runs without momentum and weight decay of its own.
+// made in them. The optimizer then runs without momentum and weight decay of its own; or
+// with momentum, if that is undone: handed the update less momentum times the update
+// before, plain SGD ends up with the update itself in its buffer (and decay, being
+// linear, may stay with it).
 //
 //   if (momentum.correct(gradient, weights)) step.measure(momentum.velocity(), plan) ...
 //   momentum.sent(sparse.positions);
@@ -43,12 +47,17 @@ class Momentum {
   // These entries have been sent.
   void sent(std::span<const std::uint32_t> positions);
 
+  // Makes of an update what the caller's optimizer, with its own momentum, makes the update of.
+  void undo_optimizer(std::span<float> update);
+  // The update before; empty if the optimizer has no momentum.
+  std::span<float> previous() { return {previous_.data(), options_.optimizer > 0 ? entries_ : 0}; }
+
  private:
   void check(std::span<const float> gradient, std::span<const float> weights) const;
 
   MomentumOptions options_;
   std::size_t entries_;
-  Buffer<float> velocity_{Pages::huge};
+  Buffer<float> velocity_{Pages::huge}, previous_{Pages::huge};
   float scale_ = 1;  // of the last gradient, by clipping
 };
 

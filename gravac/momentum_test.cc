@@ -108,6 +108,19 @@ TEST(Momentum, UndoTakesTheLastGradientBack) {
   for (std::size_t i = 0; i < before.size(); ++i) EXPECT_NEAR(momentum.velocity()[i], before[i], 1e-7f);
 }
 
+TEST(Momentum, AnOptimizerWithMomentumMakesTheUpdateAgain) {
+  constexpr std::size_t kEntries = 100;
+  Momentum momentum(kEntries, {.optimizer = 0.9});
+  PlainSgd plain{std::vector<float>(kEntries, 0), std::vector<float>(kEntries, 1)};
+  for (unsigned i = 0; i < 20; ++i) {
+    const auto& update = gradient_of("gauss", kEntries, i);
+    std::vector<float> handed = update;
+    momentum.undo_optimizer(handed);
+    plain.update(handed, 0.9f, 0, 0.1f);
+    for (std::size_t j = 0; j < kEntries; ++j) ASSERT_NEAR(plain.velocity[j], update[j], 1e-5);
+  }
+}
+
 TEST(Momentum, RefusesOptionsOutOfRange) {
   EXPECT_THROW(Momentum(1, {.momentum = 1}), Error);
   EXPECT_THROW(Momentum(1, {.momentum = -0.1}), Error);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
+#include "gravac/checksum.h"
 #include "gravac/kernels.h"
 #include "gravac/require.h"
 
@@ -12,12 +14,16 @@ namespace {
 
 constexpr std::size_t kSampled = std::size_t{1} << 16;  // entries looked at for thresholds, about
 
-Layout part_of(const Layout& layout, const Bucket& bucket) {
+Layout layout_of(const Layout& layout, const Bucket& bucket) {
   Layout part;
-  for (std::size_t s = bucket.first; s < bucket.last; ++s) {
-    part.add(layout.segments()[s].name, layout.segments()[s].size);
-  }
+  for (const std::size_t s : bucket) part.add(layout.segments()[s].name, layout.segments()[s].size);
   return part;
+}
+
+std::string digest_of(const std::vector<Bucket>& buckets) {
+  std::uint64_t digest = buckets.size();
+  for (const Bucket& bucket : buckets) digest = checksum(std::as_bytes(std::span(bucket)), digest);
+  return std::to_string(digest);
 }
 
 // The magnitude that so many of a sampled population reach.
@@ -49,13 +55,25 @@ void add(Traffic& sum, const Traffic& part) {
 
 }  // namespace
 
+// What lanes remember, by the name it has in a checkpoint.
+struct Overlap::Memory {
+  const char* name;
+  std::span<float> (*of)(Lane&);
+};
+
+// The first is kept by the step, which wants to restore it itself.
+const Overlap::Memory Overlap::kMemories[] = {{"residual", [](Lane& lane) { return lane.step().residual(); }},
+                                              {"velocity", [](Lane& lane) { return lane.velocity(); }},
+                                              {"previous", [](Lane& lane) { return lane.previous(); }}};
+
 std::vector<Bucket> make_buckets(const Layout& layout, std::size_t bytes) {
   std::vector<Bucket> buckets;
   std::size_t size = 0, last = layout.segments().size();
   for (std::size_t s = last; s-- > 0;) {
     size += 4 * layout.segments()[s].size;
     if (size < bytes && s > 0) continue;
-    buckets.push_back({s, last});
+    Bucket& bucket = buckets.emplace_back(last - s);
+    std::iota(bucket.begin(), bucket.end(), s);
     last = s;
     size = 0;
   }
@@ -73,19 +91,22 @@ Overlap::Overlap(const Layout& layout, const std::vector<Bucket>& buckets, std::
           "overlap: clipping needs the norm of the whole gradient, which is not known before backward ends");
   std::vector<int> seen(layout.segments().size(), 0);
   for (const Bucket& bucket : buckets) {
-    require(bucket.first < bucket.last && bucket.last <= seen.size(), "overlap: bucket of segments ",
-            bucket.first, " to ", bucket.last, " of ", seen.size());
-    for (std::size_t s = bucket.first; s < bucket.last; ++s) ++seen[s];
-    const Layout part = part_of(layout, bucket);
-    lanes_.push_back({.place = {"", layout.segments()[bucket.first].begin, part.entries()},
-                      .first_segment = bucket.first,
-                      .segments = bucket.last - bucket.first,
-                      .lane = std::make_unique<Lane>(part, bucket.first, options, comm, clock)});
+    require(!bucket.empty(), "overlap: a bucket without segments");
+    for (const std::size_t s : bucket) {
+      require(s < seen.size(), "overlap: bucket with segment ", s, " of ", seen.size());
+      ++seen[s];
+    }
+    const Layout part = layout_of(layout, bucket);
+    AggregatorOptions numbered = options;
+    numbered.step.numbers = bucket;
+    lanes_.push_back({.segments = bucket,
+                      .entries = part.entries(),
+                      .lane = std::make_unique<Lane>(part, numbered, comm, clock)});
   }
   require(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }),
           "overlap: every segment must be in one bucket");
   Facts facts = agreement_.facts();
-  facts.emplace_back("buckets", std::to_string(buckets.size()));
+  facts.emplace_back("buckets", digest_of(buckets));
   handshake(comm_, facts);
   stride_ = std::max<std::size_t>(1, layout.entries() / kSampled);
   order_next();
@@ -105,8 +126,8 @@ Overlap::~Overlap() {
 void Overlap::ready(std::size_t bucket, std::span<float> gradient, std::span<const float> weights) {
   const std::lock_guard lock(mutex_);
   Part& part = lanes_.at(bucket);
-  require(gradient.size() == part.place.size, "overlap: bucket ", bucket, " of ", gradient.size(),
-          " entries found, ", part.place.size, " expected");
+  require(gradient.size() == part.entries, "overlap: bucket ", bucket, " of ", gradient.size(),
+          " entries found, ", part.entries, " expected");
   require(!part.is_ready, "overlap: bucket ", bucket, " is ready twice in one step");
   part.gradient = gradient;
   part.weights = weights;
@@ -142,12 +163,10 @@ void Overlap::send(Part& part) {
   const double start = clock_.now();
   comm_.set_step(steps_);
   sample(part);
-  const std::span<const double> all = agreement_.policy().segment_factors();
-  const Question question{
-      .plan = plan_,
-      .segment_factors = all.empty() ? all : all.subspan(part.first_segment, part.segments),
-      .thresholds = thresholds_,
-      .expected = order_.sent == Send::dense ? Send::candidate : order_.sent};
+  const Question question{.plan = plan_,
+                          .segment_factors = factors_for(part),
+                          .thresholds = thresholds_,
+                          .expected = order_.sent == Send::dense ? Send::candidate : order_.sent};
   const Measurement found = part.lane->measure(part.gradient, part.weights, question);
   add(found_, found);
   report_.compress_seconds += clock_.now() - start;
@@ -162,10 +181,26 @@ void Overlap::send(Part& part) {
   busy_seconds_ += clock_.now() - start;
 }
 
+// The factors of a bucket's segments, if the policy has one for each.
+std::span<const double> Overlap::factors_for(Part& part) {
+  const std::span<const double> all = agreement_.policy().segment_factors();
+  part.factors.clear();
+  if (!all.empty()) {
+    for (const std::size_t s : part.segments) part.factors.push_back(all[s]);
+  }
+  return part.factors;
+}
+
 bool Overlap::any_bad(bool mine) {
   const double answer = mine ? 1 : 0;
   const std::vector<double> all = comm_.all_gather(std::span<const double>(&answer, 1));
   return std::any_of(all.begin(), all.end(), [](double one) { return one != 0; });
+}
+
+bool Overlap::wait(double seconds) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, std::chrono::duration<double>(seconds),
+                           [&] { return failed_ || next_ == lanes_.size(); });
 }
 
 StepReport Overlap::finish(double samples) {
@@ -199,8 +234,9 @@ StepReport Overlap::finish(double samples) {
     agreement_.describe(totals, plan_, report);
     const double kept = order_.sent == Send::minimum ? totals.minimum_kept : totals.candidate_kept;
     agreement_.ended(report, kept, traffic_, samples, std::max(0.0, last - first));
-    for (const Part& part : lanes_) agreement_.watch(part.place.begin, part.gradient);
+    for (const Part& part : lanes_) watch(part);
     agreement_.watched();
+    for (const Part& part : lanes_) part.lane->hand_over(part.gradient);
     pending_ = order_.sent != Send::dense;
     order_.sent = decided;
   } else {
@@ -224,6 +260,21 @@ StepReport Overlap::finish(double samples) {
   next_ = 0;
   ended_ = clock_.now();
   return report;
+}
+
+void Overlap::watch(const Part& part) {
+  std::span<const float> rest = part.gradient;
+  for (const std::size_t s : part.segments) {
+    const Segment& segment = layout_.segments()[s];
+    agreement_.watch(segment.begin, rest.first(segment.size));
+    rest = rest.subspan(segment.size);
+  }
+}
+
+void Overlap::rescale(float ratio) {
+  for (Part& part : lanes_) part.lane->rescale(ratio);
+  agreement_.rescale(ratio);
+  if (thresholds_) thresholds_ = {ratio * thresholds_->minimum, ratio * thresholds_->candidate};
 }
 
 // What the next step sends, and where its cuts lie, from what is known now.
@@ -285,19 +336,47 @@ Checkpoint Overlap::save() {
                           thresholds_ ? static_cast<double>(thresholds_->minimum) : 0,
                           thresholds_ ? static_cast<double>(thresholds_->candidate) : 0});
   std::vector<double> states;
-  std::vector<float> residual(options_.step.feedback ? layout_.entries() : 0);
-  std::vector<float> velocity(options_.momentum ? layout_.entries() : 0);
   for (Part& part : lanes_) {
     const StepState state = part.lane->step().state();
     states.insert(states.end(), {static_cast<double>(state.steps), state.spread});
-    const auto at = static_cast<std::ptrdiff_t>(part.place.begin);
-    if (!residual.empty()) std::ranges::copy(part.lane->step().residual(), residual.begin() + at);
-    if (!velocity.empty()) std::ranges::copy(part.lane->velocity(), velocity.begin() + at);
   }
   checkpoint.add("lanes", std::span<const double>(states));
-  checkpoint.add("residual", std::span<const float>(residual));
-  checkpoint.add("velocity", std::span<const float>(velocity));
+  for (const Memory& memory : kMemories) {
+    checkpoint.add(memory.name, std::span<const float>(whole(memory)));
+  }
   return checkpoint;
+}
+
+// What the lanes hold of a memory, in the order of the layout; empty if they hold none.
+std::vector<float> Overlap::whole(const Memory& memory) {
+  std::vector<float> all(size_of(memory));
+  for (Part& part : lanes_) {
+    std::span<const float> rest = memory.of(*part.lane);
+    if (rest.empty()) continue;
+    for (const std::size_t s : part.segments) {
+      const Segment& segment = layout_.segments()[s];
+      std::ranges::copy(rest.first(segment.size), all.begin() + static_cast<std::ptrdiff_t>(segment.begin));
+      rest = rest.subspan(segment.size);
+    }
+  }
+  return all;
+}
+
+// The same for one lane, in the order of its segments, out of the whole.
+std::vector<float> Overlap::part_of(const std::vector<float>& all, const Part& part) const {
+  std::vector<float> mine;
+  if (all.empty()) return mine;
+  for (const std::size_t s : part.segments) {
+    const Segment& segment = layout_.segments()[s];
+    const auto from = all.begin() + static_cast<std::ptrdiff_t>(segment.begin);
+    mine.insert(mine.end(), from, from + static_cast<std::ptrdiff_t>(segment.size));
+  }
+  return mine;
+}
+
+std::size_t Overlap::size_of(const Memory& memory) {
+  const bool any = std::ranges::any_of(lanes_, [&](Part& part) { return !memory.of(*part.lane).empty(); });
+  return any ? layout_.entries() : 0;
 }
 
 void Overlap::load(const Checkpoint& checkpoint) {
@@ -308,20 +387,17 @@ void Overlap::load(const Checkpoint& checkpoint) {
   const bool alike = states.size() == 2 * lanes_.size();
   require(states.size() >= 2, "checkpoint: 'lanes' has ", states.size(), " entries, at least 2 expected");
   require(numbers[2] >= 0 && numbers[2] <= 2, "checkpoint: 'overlap' names an unknown decision");
-  const std::vector<float> residual =
-      checkpoint.floats("residual", options_.step.feedback ? layout_.entries() : 0);
-  const std::vector<float> velocity =
-      checkpoint.floats("velocity", options_.momentum ? layout_.entries() : 0);
+  std::vector<std::vector<float>> memories;
+  for (const Memory& memory : kMemories) {
+    memories.push_back(checkpoint.floats(memory.name, size_of(memory)));
+  }
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     const Part& part = lanes_[i];
     const std::size_t from = alike ? 2 * i : 0;
-    const std::span<const float> mine = residual.empty()
-                                            ? std::span<const float>()
-                                            : std::span(residual).subspan(part.place.begin, part.place.size);
-    part.lane->step().restore({static_cast<std::uint64_t>(states[from]), states[from + 1]}, mine);
-    if (!velocity.empty()) {
-      std::ranges::copy(std::span(velocity).subspan(part.place.begin, part.place.size),
-                        part.lane->velocity().begin());
+    part.lane->step().restore({static_cast<std::uint64_t>(states[from]), states[from + 1]},
+                              part_of(memories[0], part));
+    for (std::size_t m = 1; m < memories.size(); ++m) {
+      std::ranges::copy(part_of(memories[m], part), kMemories[m].of(*part.lane).begin());
     }
   }
   agreement_.adopt(std::move(agreement));

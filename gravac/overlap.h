@@ -21,13 +21,12 @@
 
 namespace gravac {
 
-// Segments [first, last) of a layout that travel together.
-struct Bucket {
-  std::size_t first = 0, last = 0;
-};
+// The segments of a layout, by number, that travel together, in the order in which they
+// lie in the bucket's gradient.
+using Bucket = std::vector<std::size_t>;
 
-// Cuts a layout into buckets of about `bytes` each, the last segments first: that is
-// the order in which backward completes them.
+// Cuts a layout into buckets of about `bytes` each, runs of segments, the last ones first:
+// that is the order in which backward completes them.
 std::vector<Bucket> make_buckets(const Layout& layout, std::size_t bytes);
 
 // One training step across ranks while gradients are still being computed: buckets
@@ -51,8 +50,6 @@ class Overlap {
   ~Overlap();
 
   std::size_t buckets() const { return lanes_.size(); }
-  // The entries of a bucket within the whole gradient.
-  Segment place(std::size_t bucket) const { return lanes_[bucket].place; }
 
   // The gradient of a bucket is complete; it will be replaced by the mean over ranks
   // until finish() returns. Comes back at once. Buckets may become ready in any
@@ -64,6 +61,11 @@ class Overlap {
 
   void call() { agreement_.call(); }  // as Aggregator::call
 
+  // True as soon as finish() would not have to wait, or after so many seconds false.
+  bool wait(double seconds);
+
+  void rescale(float ratio);  // as Aggregator::rescale
+
   // As of Aggregator; between steps. Buckets may be cut otherwise when loading.
   Checkpoint save();
   void load(const Checkpoint& checkpoint);
@@ -73,9 +75,10 @@ class Overlap {
 
  private:
   struct Part {
-    Segment place;
-    std::size_t first_segment = 0, segments = 0;
+    Bucket segments;
+    std::size_t entries = 0;
     std::unique_ptr<Lane> lane;
+    std::vector<double> factors;  // of the segments, where the policy has them
     // This step's:
     bool is_ready = false, bad = false;
     double ready_at = 0;
@@ -86,7 +89,14 @@ class Overlap {
   void work();
   void send(Part& part);
   bool any_bad(bool mine);
+  std::span<const double> factors_for(Part& part);
   void sample(Part& part);
+  void watch(const Part& part);
+  struct Memory;
+  static const Memory kMemories[3];
+  std::size_t size_of(const Memory& memory);
+  std::vector<float> whole(const Memory& memory);
+  std::vector<float> part_of(const std::vector<float>& all, const Part& part) const;
   void find_thresholds();
   void order_next();
   void begin();

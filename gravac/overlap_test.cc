@@ -4,6 +4,8 @@
 
 #include <cmath>
 #include <limits>
+#include <map>
+#include <mutex>
 #include <random>
 
 #include "gravac/aggregator.h"
@@ -33,24 +35,53 @@ const Layout& layout() {
   return layout;
 }
 
+// What a bucket holds of the gradient, its segments one behind the other; and back.
+std::vector<float> gather(const std::vector<float>& gradient, const Bucket& bucket) {
+  std::vector<float> part;
+  for (const std::size_t s : bucket) {
+    const Segment& segment = layout().segments()[s];
+    const auto from = gradient.begin() + static_cast<std::ptrdiff_t>(segment.begin);
+    part.insert(part.end(), from, from + static_cast<std::ptrdiff_t>(segment.size));
+  }
+  return part;
+}
+void scatter(const std::vector<float>& part, const Bucket& bucket, std::vector<float>& gradient) {
+  auto from = part.begin();
+  for (const std::size_t s : bucket) {
+    const Segment& segment = layout().segments()[s];
+    std::copy_n(from, segment.size, gradient.begin() + static_cast<std::ptrdiff_t>(segment.begin));
+    from += static_cast<std::ptrdiff_t>(segment.size);
+  }
+}
+
+// Segments dealt out to three buckets, each in descending order.
+std::vector<Bucket> mixed_buckets() {
+  std::vector<Bucket> buckets(3);
+  for (std::size_t s = layout().segments().size(); s-- > 0;) buckets[s % 3].push_back(s);
+  return buckets;
+}
+
 struct Overlapped {
   SteadyClock clock;
   Overlap overlap;
+  std::vector<Bucket> buckets;
+  std::map<std::size_t, std::vector<float>> parts;
 
-  Overlapped(const std::string& options, Comm& comm, std::size_t bucket_bytes = 4000)
-      : Overlapped(make_setup(options_from_string(options), layout(), comm.size()), comm, bucket_bytes) {}
-  Overlapped(Setup setup, Comm& comm, std::size_t bucket_bytes)
-      : overlap(layout(), make_buckets(layout(), bucket_bytes), std::move(setup.policy), setup.options, comm,
-                clock) {}
+  Overlapped(const std::string& options, Comm& comm,
+             const std::vector<Bucket>& given = make_buckets(layout(), 4000))
+      : Overlapped(make_setup(options_from_string(options), layout(), comm.size()), comm, given) {}
+  Overlapped(Setup setup, Comm& comm, const std::vector<Bucket>& given)
+      : overlap(layout(), given, std::move(setup.policy), setup.options, comm, clock), buckets(given) {}
 
   // Buckets become ready in an order that changes from step to step.
   StepReport step(std::vector<float>& gradient, std::size_t number) {
     for (std::size_t i = 0; i < overlap.buckets(); ++i) {
       const std::size_t bucket = (i + number) % overlap.buckets();
-      const Segment place = overlap.place(bucket);
-      overlap.ready(bucket, std::span(gradient).subspan(place.begin, place.size));
+      overlap.ready(bucket, parts[bucket] = gather(gradient, buckets[bucket]));
     }
-    return overlap.finish(1);
+    const StepReport report = overlap.finish(1);
+    for (std::size_t b = 0; b < buckets.size(); ++b) scatter(parts[b], buckets[b], gradient);
+    return report;
   }
 };
 
@@ -62,9 +93,9 @@ TEST(MakeBuckets, PutsEverySegmentIntoOneBucketLastFirst) {
   for (const std::size_t bytes : {1, 100, 4000, 1'000'000}) {
     std::size_t last = layout().segments().size();
     for (const Bucket& bucket : make_buckets(layout(), bytes)) {
-      EXPECT_EQ(bucket.last, last);
-      EXPECT_LT(bucket.first, bucket.last);
-      last = bucket.first;
+      ASSERT_FALSE(bucket.empty());
+      for (std::size_t i = 0; i < bucket.size(); ++i) EXPECT_EQ(bucket[i], last - bucket.size() + i);
+      last = bucket.front();
     }
     EXPECT_EQ(last, 0u);
   }
@@ -83,13 +114,15 @@ TEST_P(SameAsAfterBackward, ToTheBit) {
       after.aggregate(gradient, 1);
       expected.push_back(gradient);
     }
-    Overlapped during(GetParam(), comm);
-    for (std::size_t step = 0; step < 20; ++step) {
-      std::vector<float> gradient = gradient_of(comm.rank(), step);
-      during.step(gradient, step);
-      EXPECT_EQ(gradient, expected[step]) << step;
+    for (const auto& buckets : {make_buckets(layout(), 4000), mixed_buckets()}) {
+      Overlapped during(GetParam(), comm, buckets);
+      for (std::size_t step = 0; step < 20; ++step) {
+        std::vector<float> gradient = gradient_of(comm.rank(), step);
+        during.step(gradient, step);
+        EXPECT_EQ(gradient, expected[step]) << step;
+      }
+      EXPECT_EQ(residual_of(during.overlap.save()), residual_of(after.save()));
     }
-    EXPECT_EQ(residual_of(during.overlap.save()), residual_of(after.save()));
   });
 }
 
@@ -98,7 +131,10 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("policy=dense", "policy=static factor=10 granularity=layer exchange=all-gather",
                       "policy=static factor=50 granularity=layer exchange=all-gather compressor=dgc",
                       "policy=static factor=10 granularity=layer exchange=all-gather values=fp16",
-                      "policy=static factor=10 granularity=layer compressor=randomk"));
+                      "policy=static factor=10 granularity=layer compressor=randomk",
+                      "policy=accordion factor-min=4 factor-max=40 interval=3 exchange=all-gather",
+                      "policy=static factor=10 granularity=layer exchange=all-gather memory=momentum "
+                      "optimizer-momentum=0.9"));
 
 class EveryOverlap : public ::testing::TestWithParam<std::string> {};
 
@@ -188,8 +224,7 @@ INSTANTIATE_TEST_SUITE_P(Overlap, ResumedOverlap,
 TEST(Overlap, LoadsIntoOtherBuckets) {
   run_ranks(kRanks, [&](Comm& comm) {
     const std::string options = "policy=static factor=10 exchange=all-gather";
-    Overlapped before(options, comm), after(options, comm, 9000);
-    ASSERT_NE(before.overlap.buckets(), after.overlap.buckets());
+    Overlapped before(options, comm), after(options, comm, mixed_buckets());
     for (std::size_t step = 0; step < 5; ++step) {
       std::vector<float> gradient = gradient_of(comm.rank(), step);
       before.step(gradient, step);
@@ -198,6 +233,29 @@ TEST(Overlap, LoadsIntoOtherBuckets) {
     after.overlap.load(state);
     EXPECT_EQ(residual_of(after.overlap.save()), residual_of(state));
   });
+}
+
+// Powers of two, so that scaling is exact.
+TEST(Overlap, GoesOnAlikeWhenGradientsAreScaledOtherwise) {
+  for (const std::string options :
+       {"policy=static factor=10 exchange=all-gather",
+        "policy=accordion factor-min=4 factor-max=40 interval=3 exchange=all-gather",
+        "policy=static factor=10 memory=momentum optimizer-momentum=0.5 "
+        "exchange=all-gather"}) {
+    run_ranks(kRanks, [&](Comm& comm) {
+      Overlapped plain(options, comm), scaled(options, comm);
+      for (std::size_t step = 0; step < 12; ++step) {
+        if (step == 5) scaled.overlap.rescale(4);
+        const float scale = step < 5 ? 1 : 4;
+        std::vector<float> expected = gradient_of(comm.rank(), step), found = expected;
+        for (float& g : found) g *= scale;
+        plain.step(expected, step);
+        scaled.step(found, step);
+        for (float& g : expected) g *= scale;
+        EXPECT_EQ(found, expected) << options << " step " << step;
+      }
+    });
+  }
 }
 
 TEST(Overlap, SurvivesBadNumbersOnOneRankInOneBucket) {

@@ -73,6 +73,8 @@ class Policy {
   virtual void observe(std::span<const double> /*segment_norms*/) {}
   // The learning rate has been lowered by a schedule.
   virtual void learning_rate_dropped() {}
+  // Gradients are `ratio` times as large from now on.
+  virtual void rescale(double /*ratio*/) {}
   // The factor of each segment, which then takes the place of the plan's; empty for the others.
   virtual std::span<const double> segment_factors() const { return {}; }
 };

@@ -102,7 +102,8 @@ struct Step::State {
     const Input input{.gradient = gradient.data(),
                       .residual = options.feedback ? residual.data() : nullptr,
                       .residual_zero = residual_zero,
-                      .draw = {options.seed, steps, options.first_segment}};
+                      .draw = {options.seed, steps, 0},
+                      .numbers = options.numbers};
     open = true;
     dense_only = false;
     residual_zero = false;
@@ -182,7 +183,7 @@ void Step::sample(std::span<const float> gradient, std::size_t stride, Magnitude
   const float* residual = s.options.feedback && !s.residual_zero ? s.residual.data() : nullptr;
   // A cache line from each run of lines, at a place that changes from step to step.
   constexpr std::size_t kLine = 16;
-  const Random random({s.options.seed, s.steps, s.options.first_segment});
+  const Random random({s.options.seed, s.steps, s.options.numbers.empty() ? 0 : s.options.numbers[0]});
   for (std::size_t run = 0; run * stride * kLine < gradient.size(); ++run) {
     const std::size_t line = run * stride + random.at(run) % stride;
     const std::size_t end = std::min((line + 1) * kLine, gradient.size());

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "gravac/gradient.h"
 #include "gravac/histogram.h"
@@ -22,10 +23,10 @@ Granularity granularity_from_string(std::string_view name);  // throws Error
 struct StepOptions {
   std::string compressor = "topk";
   Granularity granularity = Granularity::global;
-  bool feedback = true;           // keep what is not sent for the next step; false forgets it
-  unsigned threads = 1;           // more make it faster and change no result
-  std::uint64_t seed = 0;         // of the compressors that draw; equal on all ranks
-  std::size_t first_segment = 0;  // number of the first segment, for those draws
+  bool feedback = true;              // keep what is not sent for the next step; false forgets it
+  unsigned threads = 1;              // more make it faster and change no result
+  std::uint64_t seed = 0;            // of the compressors that draw; equal on all ranks
+  std::vector<std::size_t> numbers;  // of the segments, for those draws; empty: 0, 1, 2 ...
 };
 
 // Magnitudes from which on entries survive, where that is known beforehand.

@@ -134,7 +134,7 @@ void Survey::guess_bands() {
       size = std::max(size, threshold->sample_size(range.size, levels_[level].keep[r]));
     }
     take_sample(input_.gradient + range.begin, residual ? residual + range.begin : nullptr, range.size, size,
-                Random({input_.draw.seed, input_.draw.step, input_.draw.segment + r}), sample);
+                Random(input_.draw_for(r)), sample);
     sample.spread = spread_;
     for (int level = 0; level < level_count_; ++level) {
       const std::size_t keep = levels_[level].keep[r];
@@ -289,7 +289,7 @@ double Survey::keep_largest_undecided(int level, std::size_t range, const Tally&
 Survey::Settled Survey::settle_plainly(int level, std::size_t range) {
   put_back();
   const std::size_t begin = ranges_[range].begin, size = ranges_[range].size;
-  const Draw draw{input_.draw.seed, input_.draw.step, input_.draw.segment + range};
+  const Draw draw = input_.draw_for(range);
   Settled settled;
   settled.cut =
       compressor_->threshold()->cut({source() + begin, size}, levels_[level].keep[range], draw, scratch_);
@@ -323,7 +323,7 @@ void Survey::pick_levels(Found& found) {
     const std::size_t begin = ranges_[range].begin, size = ranges_[range].size;
     if (size == 0) continue;
     const int few = level_count_ == 2 && levels_[0].keep[range] < levels_[1].keep[range] ? 0 : 1;
-    Draw draw{input_.draw.seed, input_.draw.step, input_.draw.segment + range};
+    Draw draw = input_.draw_for(range);
 
     std::vector<std::uint32_t>& outer = levels_[1 - few].picked;
     const std::size_t outer_begin = outer.size();

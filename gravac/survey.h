@@ -26,8 +26,13 @@ struct Range {
 struct Input {
   const float* gradient = nullptr;
   float* residual = nullptr;
-  bool residual_zero = false;  // the residual counts as 0, whatever it holds
-  Draw draw;                   // seed, step and number of the first range
+  bool residual_zero = false;            // the residual counts as 0, whatever it holds
+  Draw draw;                             // seed and step
+  std::span<const std::size_t> numbers;  // of the ranges, for their draws; empty: 0, 1, 2 ...
+
+  Draw draw_for(std::size_t range) const {
+    return {draw.seed, draw.step, numbers.empty() ? range : numbers[range]};
+  }
 };
 
 // Finds what survives compression at one or two levels, and its energy, in one

@@ -42,7 +42,7 @@ std::vector<double> sum_over_ranks(Comm& comm, std::span<const double> mine) {
 std::vector<std::size_t> cuts_of(const Layout& layout, std::size_t bytes) {
   std::vector<std::size_t> cuts;
   for (const Bucket& bucket : make_buckets(layout, bytes))
-    cuts.push_back(layout.segments()[bucket.first].begin);
+    cuts.push_back(layout.segments()[bucket.front()].begin);
   std::reverse(cuts.begin(), cuts.end());
   return cuts;
 }
@@ -100,8 +100,10 @@ void Trainer::make_overlap(Setup setup) {
   const std::vector<Bucket> buckets = make_buckets(layout, bytes);  // in bytes: a quarter of the gradient
   bucket_of_.resize(layout.segments().size());
   for (std::size_t b = 0; b < buckets.size(); ++b) {
-    std::fill(bucket_of_.begin() + static_cast<std::ptrdiff_t>(buckets[b].first),
-              bucket_of_.begin() + static_cast<std::ptrdiff_t>(buckets[b].last), b);
+    for (const std::size_t segment : buckets[b]) bucket_of_[segment] = b;
+    const Segment &first = layout.segments()[buckets[b].front()],
+                  &last = layout.segments()[buckets[b].back()];
+    places_.push_back({first.begin, last.begin + last.size - first.begin});
   }
   overlap_ = std::make_unique<Overlap>(layout, buckets, std::move(setup.policy), setup.options, around_.comm,
                                        around_.clock);
@@ -112,9 +114,8 @@ void Trainer::make_overlap(Setup setup) {
 void Trainer::segment_ready(std::size_t segment) {
   const std::size_t bucket = bucket_of_[segment];
   if (--missing_[bucket] > 0) return;
-  const Segment place = overlap_->place(bucket);
-  overlap_->ready(bucket, model_.gradient().subspan(place.begin, place.size),
-                  model_.weights().subspan(place.begin, place.size));
+  const auto [begin, size] = places_[bucket];
+  overlap_->ready(bucket, model_.gradient().subspan(begin, size), model_.weights().subspan(begin, size));
 }
 
 // The gradient becomes the mean over ranks.

@@ -107,8 +107,12 @@ class Trainer {
   std::unique_ptr<Aggregator> aggregator_;  // after backward; or
   std::unique_ptr<Overlap> overlap_;        // while it runs:
   std::vector<std::size_t> bucket_of_;      // each segment's bucket
-  std::vector<std::size_t> missing_;        // segments that each bucket still waits for
-  bool draws_ = false;                      // the model uses torch's random numbers
+  struct Place {
+    std::size_t begin, size;
+  };
+  std::vector<Place> places_;         // each bucket's entries
+  std::vector<std::size_t> missing_;  // segments that each bucket still waits for
+  bool draws_ = false;                // the model uses torch's random numbers
   std::size_t steps_per_epoch_ = 0;
   double total_ = 0;
   std::uint64_t steps_ = 0;
