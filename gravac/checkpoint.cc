@@ -101,6 +101,12 @@ Checkpoint Checkpoint::part(const std::string& prefix) const {
   return part;
 }
 
+char Checkpoint::type(const std::string& name) const {
+  const auto found = sections_.find(name);
+  require(found != sections_.end(), "checkpoint: has no '", name, "'");
+  return found->second.type;
+}
+
 std::vector<double> Checkpoint::numbers(const std::string& name) const {
   return as<double>(get(name, 'd', sizeof(double)).bytes);
 }

@@ -25,6 +25,8 @@ class Checkpoint {
   std::vector<float> floats(const std::string& name) const;
   std::vector<float> floats(const std::string& name, std::size_t size) const;
   std::string text(const std::string& name) const;
+  // 'd' for numbers, 'f' for floats, 't' for text.
+  char type(const std::string& name) const;
   // All sections of another checkpoint, their names behind `prefix`; and back.
   void add(const std::string& prefix, const Checkpoint& other);
   Checkpoint part(const std::string& prefix) const;

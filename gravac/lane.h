@@ -21,6 +21,7 @@ struct AggregatorOptions {
   Values values = Values::fp32;
   Facts facts;                            // more that must be equal on all ranks, by name
   bool residual_norm = false;             // report it; costs a read of the residual
+  bool hold_unused = false;               // Overlap: a segment whose gradient is 0 keeps what waits
   std::vector<std::size_t> cuts;          // dense gradients travel in pieces that end here, ascending
   double compress_seconds_per_entry = 0;  // spent on a virtual clock for every entry looked at
 };

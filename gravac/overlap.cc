@@ -162,6 +162,7 @@ void Overlap::work() {
 void Overlap::send(Part& part) {
   const double start = clock_.now();
   comm_.set_step(steps_);
+  set_aside(part);
   sample(part);
   const Question question{.plan = plan_,
                           .segment_factors = factors_for(part),
@@ -178,7 +179,36 @@ void Overlap::send(Part& part) {
   const Traffic traffic =
       part.bad ? part.lane->send_raw(part.gradient, part.weights) : part.lane->send(order_, part.gradient);
   add(traffic_, traffic);
+  put_back(part);
   busy_seconds_ += clock_.now() - start;
+}
+
+// Some callers drop what arrives for parameters that were not used in a step. So that
+// nothing is lost, a segment whose gradient is all 0 keeps to itself what waits for it.
+void Overlap::set_aside(Part& part) {
+  part.aside.clear();
+  if (!options_.hold_unused || !(pending_ || options_.momentum)) return;
+  std::size_t begin = 0;
+  for (const std::size_t s : part.segments) {
+    const std::size_t size = layout_.segments()[s].size;
+    const std::span<const float> gradient = std::span<const float>(part.gradient).subspan(begin, size);
+    if (std::ranges::all_of(gradient, [](float g) { return g == 0; })) {
+      for (const std::size_t m : {0, 1}) {
+        const std::span<float> whole = kMemories[m].of(*part.lane);
+        if (whole.empty()) continue;
+        const std::span<float> values = whole.subspan(begin, size);
+        part.aside.push_back({m, begin, {values.begin(), values.end()}});
+        std::ranges::fill(values, 0.0f);
+      }
+    }
+    begin += size;
+  }
+}
+
+void Overlap::put_back(Part& part) {
+  for (const auto& [memory, begin, values] : part.aside) {
+    std::ranges::copy(values, kMemories[memory].of(*part.lane).begin() + static_cast<std::ptrdiff_t>(begin));
+  }
 }
 
 // The factors of a bucket's segments, if the policy has one for each.
@@ -237,7 +267,8 @@ StepReport Overlap::finish(double samples) {
     for (const Part& part : lanes_) watch(part);
     agreement_.watched();
     for (const Part& part : lanes_) part.lane->hand_over(part.gradient);
-    pending_ = order_.sent != Send::dense;
+    pending_ = order_.sent != Send::dense ||
+               std::ranges::any_of(lanes_, [](const Part& part) { return !part.aside.empty(); });
     order_.sent = decided;
   } else {
     agreement_.ended_badly();

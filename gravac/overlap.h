@@ -81,6 +81,11 @@ class Overlap {
     std::vector<double> factors;  // of the segments, where the policy has them
     // This step's:
     bool is_ready = false, bad = false;
+    struct Aside {
+      std::size_t memory, begin;
+      std::vector<float> values;
+    };
+    std::vector<Aside> aside;
     double ready_at = 0;
     std::span<float> gradient;
     std::span<const float> weights;
@@ -89,6 +94,8 @@ class Overlap {
   void work();
   void send(Part& part);
   bool any_bad(bool mine);
+  void set_aside(Part& part);
+  void put_back(Part& part);
   std::span<const double> factors_for(Part& part);
   void sample(Part& part);
   void watch(const Part& part);

@@ -258,6 +258,39 @@ TEST(Overlap, GoesOnAlikeWhenGradientsAreScaledOtherwise) {
   }
 }
 
+// As DDP does with parameters that no rank used.
+TEST(Overlap, LosesNothingWhereWhatArrivesForUnusedSegmentsIsDropped) {
+  for (const std::string options :
+       {"policy=static factor=10 exchange=all-gather", "policy=static factor=10 compressor=randomk",
+        "policy=gravac factor-min=5 factor-max=40 window=3 epsilon=0.9"}) {
+    std::vector<double> in(kEntries, 0), out(kEntries, 0);
+    std::mutex mutex;
+    const Segment& dropped = layout().segments().back();
+    run_ranks(kRanks, [&](Comm& comm) {
+      gravac::Setup setup = make_setup(options_from_string(options), layout(), comm.size());
+      setup.options.hold_unused = true;
+      Overlapped during(std::move(setup), comm, mixed_buckets());
+      for (std::size_t step = 0; step < 20; ++step) {
+        std::vector<float> gradient = gradient_of(comm.rank(), step);
+        const auto unused = std::span(gradient).subspan(dropped.begin, dropped.size);
+        if (step % 3 != 0) std::ranges::fill(unused, 0.0f);
+        const std::vector<float> given = gradient;
+        during.step(gradient, step);
+        if (step % 3 != 0) std::ranges::fill(unused, 0.0f);
+        const std::lock_guard lock(mutex);
+        for (std::size_t i = 0; i < kEntries; ++i) {
+          in[i] += static_cast<double>(given[i]);
+          out[i] += static_cast<double>(gradient[i]);
+        }
+      }
+      const std::vector<float> left = residual_of(during.overlap.save());
+      const std::lock_guard lock(mutex);
+      for (std::size_t i = 0; i < kEntries; ++i) out[i] += static_cast<double>(left[i]);
+    });
+    for (std::size_t i = 0; i < kEntries; ++i) ASSERT_NEAR(out[i], in[i], 0.05) << options << " " << i;
+  }
+}
+
 TEST(Overlap, SurvivesBadNumbersOnOneRankInOneBucket) {
   for (const std::string options : {"policy=dense", "policy=static factor=10 exchange=all-gather",
                                     "policy=static factor=10 compressor=randomk"}) {
