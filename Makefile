@@ -4,7 +4,7 @@ jobs := $(shell nproc)
 prefix ?= /usr/local
 
 build:
-	@scripts/setup build adapters
+	@scripts/setup build adapters python
 	@cmake --preset release > /dev/null
 	@cmake --build --preset release --parallel $(jobs)
 
@@ -13,7 +13,6 @@ demo: build
 
 # The suite in release, then under the address and undefined-behaviour sanitizers.
 test: build
-	@scripts/setup python
 	@ctest --preset release --parallel $(jobs)
 	@cmake --preset asan > /dev/null
 	@cmake --build --preset asan --parallel $(jobs)

@@ -207,7 +207,8 @@ void Overlap::set_aside(Part& part) {
 
 void Overlap::put_back(Part& part) {
   for (const auto& [memory, begin, values] : part.aside) {
-    std::ranges::copy(values, kMemories[memory].of(*part.lane).begin() + static_cast<std::ptrdiff_t>(begin));
+    // Added, since exchanging may have left something there: of others, or of rounding.
+    add_into(kMemories[memory].of(*part.lane).subspan(begin, values.size()), values);
   }
 }
 

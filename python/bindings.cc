@@ -1,0 +1,288 @@
+// The engine as Python sees it. Tensors come as addresses and lengths, so that nothing here
+// depends on torch; what ranks say to each other goes through a Python object, so that any
+// process group will do. How it is used: python/gravac.
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "adapters/roll_call.h"
+#include "gravac/aggregator.h"
+#include "gravac/clock.h"
+#include "gravac/comm.h"
+#include "gravac/config.h"
+#include "gravac/overlap.h"
+#include "gravac/require.h"
+#include "gravac/reshard.h"
+#include "gravac/thread_comm.h"
+
+namespace py = pybind11;
+
+namespace gravac {
+namespace {
+
+py::memoryview view(const void* data, std::size_t bytes) {
+  return py::memoryview::from_memory(const_cast<void*>(data), static_cast<py::ssize_t>(bytes));
+}
+
+std::span<float> floats_at(std::uintptr_t address, std::size_t size) {
+  return {reinterpret_cast<float*>(address), size};  // NOLINT: this is how other languages give memory
+}
+
+// Talks through a Python object: all_reduce(floats), all_gather(mine, all) and
+// all_to_all(output, input, output_lengths, input_lengths) take memory, return nothing if
+// all went well and else (missing ranks, seconds, cause).
+class PythonComm final : public Comm {
+ public:
+  explicit PythonComm(py::object peers)
+      : peers_(std::move(peers)),
+        rank_(peers_.attr("rank").cast<std::size_t>()),
+        size_(peers_.attr("size").cast<std::size_t>()) {}
+  ~PythonComm() override {
+    const py::gil_scoped_acquire gil;
+    peers_ = py::object();
+  }
+
+  std::size_t rank() const override { return rank_; }
+  std::size_t size() const override { return size_; }
+
+  void all_reduce(std::span<float> values) override {
+    if (values.empty() || size_ == 1) return;
+    call("all_reduce", [&](const py::object& ask) { return ask(view(values.data(), values.size_bytes())); });
+  }
+
+  using Comm::all_gather;
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    if (mine.empty()) return;
+    if (size_ == 1) {
+      std::memcpy(all.data(), mine.data(), mine.size());
+      return;
+    }
+    call("all_gather", [&](const py::object& ask) {
+      return ask(view(mine.data(), mine.size()), view(all.data(), all.size()));
+    });
+  }
+
+  void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
+    // Lengths first: everybody's row of them.
+    std::vector<std::int64_t> send(size_), table(size_ * size_), receive(size_);
+    std::vector<std::size_t> lengths;
+    std::vector<std::byte> out;
+    for (std::size_t r = 0; r < size_; ++r) {
+      send[r] = static_cast<std::int64_t>(parts[r].size());
+      out.insert(out.end(), parts[r].begin(), parts[r].end());
+    }
+    all_gather(std::as_bytes(std::span(send)), std::as_writable_bytes(std::span(table)));
+    bool any = false;
+    for (const std::int64_t length : table) any |= length > 0;
+    for (std::size_t r = 0; r < size_; ++r) {
+      receive[r] = table[r * size_ + rank_];
+      lengths.push_back(static_cast<std::size_t>(receive[r]));
+    }
+    received.resize(lengths);
+    if (!any) return;
+    if (size_ == 1) {
+      std::memcpy(received.bytes().data(), out.data(), out.size());
+      return;
+    }
+    call("all_to_all", [&](const py::object& ask) {
+      return ask(view(received.bytes().data(), received.bytes().size()), view(out.data(), out.size()),
+                 receive, send);
+    });
+  }
+
+ private:
+  template <class Ask>
+  void call(const char* operation, const Ask& ask) {
+    std::optional<std::string> failed;
+    {
+      const py::gil_scoped_acquire gil;
+      try {
+        const py::object answer = ask(peers_.attr(operation));
+        if (!answer.is_none()) {
+          const auto [missing, seconds, cause] =
+              answer.cast<std::tuple<std::vector<std::size_t>, double, std::string>>();
+          failed = lost_ranks("c10d", *this, missing, operation, seconds, cause);
+        }
+      } catch (const py::error_already_set& error) {
+        failed = std::string(operation) + ": " + error.what();
+      }
+    }
+    if (failed) throw Error(*failed);
+  }
+
+  py::object peers_;
+  std::size_t rank_, size_;
+};
+
+// State as Python has it: numbers as a list, floats as bytes, text as text.
+py::dict to_python(const Checkpoint& checkpoint) {
+  py::dict state;
+  for (const std::string& name : checkpoint.names("")) {
+    const py::str key(name);
+    if (checkpoint.type(name) == 't') {
+      state[key] = checkpoint.text(name);
+    } else if (checkpoint.type(name) == 'd') {
+      state[key] = checkpoint.numbers(name);
+    } else {
+      const std::vector<float> values = checkpoint.floats(name);
+      state[key] = py::bytearray(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    }
+  }
+  return state;
+}
+
+Checkpoint from_python(const py::dict& state) {
+  Checkpoint checkpoint;
+  for (const auto& [key, value] : state) {
+    const auto name = key.cast<std::string>();
+    if (py::isinstance<py::str>(value)) {
+      checkpoint.add(name, std::string_view(value.cast<std::string>()));
+    } else if (py::isinstance<py::list>(value)) {
+      checkpoint.add(name, std::span<const double>(value.cast<std::vector<double>>()));
+    } else {
+      const py::buffer_info info = py::reinterpret_borrow<py::buffer>(value).request();
+      const auto bytes = static_cast<std::size_t>(info.size * info.itemsize);
+      require(bytes % sizeof(float) == 0, "state: '", name, "' has ", bytes, " bytes, floats expected");
+      checkpoint.add(name, std::span(static_cast<const float*>(info.ptr), bytes / sizeof(float)));
+    }
+  }
+  return checkpoint;
+}
+
+Layout make_layout(const std::vector<std::pair<std::string, std::size_t>>& parameters) {
+  Layout layout;
+  for (const auto& [name, size] : parameters) layout.add(name, size);
+  return layout;
+}
+
+// An Aggregator or an Overlap, with what it needs to live.
+template <class Kind>
+class Engine {
+ public:
+  using Parameters = std::vector<std::pair<std::string, std::size_t>>;
+
+  template <class Make>
+  Engine(const Parameters& parameters, const Options& options, py::object peers, const Make& make)
+      : comm_(std::move(peers)) {
+    const Layout layout = make_layout(parameters);
+    Setup setup = make_setup(options, layout, comm_.size());
+    const py::gil_scoped_release free;
+    kind_ = make(layout, std::move(setup), comm_, clock_);
+  }
+  ~Engine() {
+    const py::gil_scoped_release free;  // a thread may have to end first, and wants it
+    kind_.reset();
+  }
+
+  Kind& operator*() { return *kind_; }
+
+  py::dict save() { return to_python(kind_->save()); }
+  void load(const py::dict& state) { kind_->load(from_python(state)); }
+  void rescale(float ratio) {
+    const py::gil_scoped_release free;
+    kind_->rescale(ratio);
+  }
+
+ private:
+  PythonComm comm_;
+  SteadyClock clock_;
+  std::unique_ptr<Kind> kind_;
+};
+
+// The means of a few steps over ranks that are threads: what any other way of exchanging the
+// same gradients must give. gradients[rank][step] are floats.
+std::vector<py::bytes> run_in_threads(const Engine<Aggregator>::Parameters& parameters,
+                                      const Options& options,
+                                      const std::vector<std::vector<std::string>>& gradients) {
+  const Layout layout = make_layout(parameters);
+  std::vector<std::string> means;
+  {
+    const py::gil_scoped_release free;
+    run_ranks(gradients.size(), [&](Comm& comm) {
+      SteadyClock clock;
+      Setup setup = make_setup(options, layout, comm.size());
+      Aggregator aggregator(layout, std::move(setup.policy), setup.options, comm, clock);
+      for (std::string gradient : gradients[comm.rank()]) {
+        const std::span<float> values(reinterpret_cast<float*>(gradient.data()),
+                                      gradient.size() / sizeof(float));
+        aggregator.aggregate(values, 1);
+        if (comm.rank() == 0) means.push_back(gradient);
+      }
+    });
+  }
+  return {means.begin(), means.end()};
+}
+
+}  // namespace
+}  // namespace gravac
+
+PYBIND11_MODULE(_engine, m) {
+  using namespace gravac;
+  using Parameters = Engine<Aggregator>::Parameters;
+  m.doc() = "GraVAC's engine; use the package gravac";
+  py::register_exception<Error>(m, "Error", PyExc_RuntimeError);
+
+  const auto common = [](auto engine) {
+    using Type = typename decltype(engine)::type;
+    engine.def("save", &Type::save).def("load", &Type::load).def("rescale", &Type::rescale);
+    return engine;
+  };
+
+  common(py::class_<Engine<Aggregator>>(m, "Aggregator"))
+      .def(py::init([](const Parameters& parameters, const Options& options, py::object peers) {
+        return std::make_unique<Engine<Aggregator>>(
+            parameters, options, std::move(peers),
+            [](const Layout& layout, Setup setup, Comm& comm, Clock& clock) {
+              return std::make_unique<Aggregator>(layout, std::move(setup.policy), setup.options, comm,
+                                                  clock);
+            });
+      }))
+      .def(
+          "aggregate",
+          [](Engine<Aggregator>& engine, std::uintptr_t address, std::size_t entries, double samples) {
+            return to_json((*engine).aggregate(floats_at(address, entries), samples));
+          },
+          py::call_guard<py::gil_scoped_release>());
+
+  common(py::class_<Engine<Overlap>>(m, "Overlap"))
+      .def(py::init([](const Parameters& parameters, const std::vector<Bucket>& buckets,
+                       const Options& options, py::object peers) {
+        return std::make_unique<Engine<Overlap>>(
+            parameters, options, std::move(peers),
+            [&](const Layout& layout, Setup setup, Comm& comm, Clock& clock) {
+              setup.options.hold_unused = true;
+              return std::make_unique<Overlap>(layout, buckets, std::move(setup.policy), setup.options, comm,
+                                               clock);
+            });
+      }))
+      .def(
+          "ready",
+          [](Engine<Overlap>& engine, std::size_t bucket, std::uintptr_t address, std::size_t entries) {
+            (*engine).ready(bucket, floats_at(address, entries));
+          },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "finish",
+          [](Engine<Overlap>& engine, double samples) { return to_json((*engine).finish(samples)); },
+          py::call_guard<py::gil_scoped_release>());
+
+  m.def("reshard", [](const std::vector<py::dict>& states, std::size_t rank, std::size_t ranks) {
+    std::vector<Checkpoint> saved;
+    for (const py::dict& state : states) saved.push_back(from_python(state));
+    return to_python(reshard(saved, rank, ranks));
+  });
+  m.def("check_options", [](const Options& options, std::size_t ranks) {
+    make_setup(options, Layout(1), ranks);
+  });
+  m.def("option_names", [] {
+    const auto names = option_names();
+    return std::vector<std::string>(names.begin(), names.end());
+  });
+  m.def("run_in_threads", &run_in_threads);
+}

@@ -1,0 +1,249 @@
+"""What both ways to use GraVAC share: options, the optimizer's momentum, the loss scale, reports, state."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import sys
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+
+import torch
+
+from . import _engine
+from ._engine import Error
+from ._peers import Peers
+
+Option = Union[str, int, float, bool]
+Report = Dict[str, Any]
+State = Dict[str, Any]
+
+_STATE_VERSION = 1
+_LOGGED = ("factor", "gain_error_fed_candidate", "gain_gradient_candidate", "factor_bytes", "bytes_sent",
+           "effective_steps", "compress_seconds", "exchange_seconds")  # fmt: skip
+_last_report: Optional[Report] = None
+
+
+def report() -> Report:
+    """What the last step of this process was like: the keys of steps.jsonl (docs/training.md)."""
+    if _last_report is None:
+        raise Error("report: no step has been taken yet")
+    return _last_report
+
+
+def text_of(value: Option) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)
+
+
+def momentum_of(optimizer: torch.optim.Optimizer) -> float:
+    """The momentum of an SGD under which the momentum memory works; Error for any other optimizer."""
+    if type(optimizer) is not torch.optim.SGD:
+        raise Error(f"memory momentum: optimizer {type(optimizer).__name__} found, torch.optim.SGD expected")
+    for group in optimizer.param_groups:
+        if group["nesterov"]:
+            raise Error("memory momentum: Nesterov's momentum found, plain momentum expected")
+        if group["dampening"] != 0:
+            raise Error(f"memory momentum: dampening {group['dampening']} found, 0 expected")
+    found = sorted({float(group["momentum"]) for group in optimizer.param_groups})
+    if len(found) != 1:
+        raise Error(f"memory momentum: momenta {found} found, the same for all parameters expected")
+    return found[0]
+
+
+class Session:
+    """Common parts of `GravacState` and `Aggregator`."""
+
+    def __init__(
+        self,
+        *,
+        process_group: Optional[Any],
+        timeout: float,
+        samples: float,
+        optimizer: Optional[torch.optim.Optimizer],
+        scaler: Optional[Any],
+        log: Optional[Any],
+        log_every: int,
+        options: Mapping[str, Option],
+    ) -> None:
+        self.samples = samples
+        self._optimizer = optimizer
+        self._scaler = scaler
+        self._scale: Optional[float] = None
+        self._log = log
+        self._log_every = log_every
+        self._log_broken = False
+        self._steps = 0
+        self._report: Optional[Report] = None
+        self._options = {
+            name.replace("_", "-"): text_of(value) for name, value in options.items() if value is not None
+        }
+        self._take_over_momentum()
+        self._peers = Peers(process_group, timeout)
+        _engine.check_options(self._options, self._peers.size)
+        # The engine waits on a thread of its own, so that Ctrl-C reaches this one.
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "gravac")
+        self._engine: Any = None
+        self._to_load: Optional[State] = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "_thread"):
+            self._peers.cancel()
+            self._thread.shutdown(wait=False)
+
+    def _take_over_momentum(self) -> None:
+        if "weight-decay" in self._options:
+            raise Error("options: weight-decay found; it stays with the optimizer")
+        if "optimizer-momentum" in self._options:
+            raise Error("options: optimizer-momentum is taken from optimizer=")
+        if self._options.get("memory") != "momentum":
+            self._momentum = None
+            return
+        if self._optimizer is None:
+            raise Error("memory momentum: optimizer= is missing, the SGD whose momentum it takes over")
+        self._momentum = momentum_of(self._optimizer)
+        self._options["optimizer-momentum"] = repr(self._momentum)
+        if self._momentum > 0:
+            self._options.setdefault("momentum", repr(self._momentum))
+
+    def _begin_step(self) -> None:
+        """Follows the optimizer and the loss scale."""
+        if self._momentum is not None and momentum_of(self._optimizer) != self._momentum:
+            raise Error(
+                f"memory momentum: the optimizer's momentum is {momentum_of(self._optimizer)} now"
+                f" and was {self._momentum}"
+            )
+        if self._scaler is None:
+            return
+        scale = float(self._scaler.get_scale())
+        if self._scale is not None and scale != self._scale and self._engine is not None:
+            self._engine.rescale(scale / self._scale)
+        self._scale = scale
+
+    def _wait_for(self, work: Callable[..., str], *arguments: Any) -> str:
+        try:
+            return self._thread.submit(work, *arguments).result()
+        except KeyboardInterrupt:
+            self._peers.cancel()
+            raise
+
+    def _end_step(self, line: str) -> Report:
+        global _last_report
+        self._report = _last_report = json.loads(line)
+        self._steps += 1
+        if self._log is not None and self._steps % self._log_every == 0:
+            self._write_log(self._report)
+        return self._report
+
+    def _write_log(self, found: Report) -> None:
+        try:
+            if hasattr(self._log, "add_scalar"):
+                for name in _LOGGED:
+                    self._log.add_scalar("gravac/" + name, found[name], found["step"])
+            else:
+                self._log(found)
+        except Exception as error:  # a broken log must not stop training
+            if not self._log_broken:
+                print(f"gravac: the log is broken, training goes on: {error}", file=sys.stderr)
+            self._log_broken = True
+
+    def report(self) -> Report:
+        """What the last step was like."""
+        if self._report is None:
+            raise Error("report: no step has been taken yet")
+        return self._report
+
+    def state_dict(self) -> State:
+        """All state of this rank, between steps: tensors, numbers and text. Save one per rank."""
+        if self._engine is None:
+            if self._to_load is not None:
+                return dict(self._to_load)
+            raise Error("state: no step has been taken yet")
+        state: State = {"gravac": _STATE_VERSION, "loss scale": self._scale or 1.0}
+        for name, value in self._engine.save().items():
+            if isinstance(value, bytearray):
+                value = torch.frombuffer(value, dtype=torch.float32) if len(value) else torch.empty(0)
+            elif isinstance(value, list):
+                value = torch.tensor(value, dtype=torch.float64)
+            state[name] = value
+        return state
+
+    def load_state_dict(self, state: Union[State, Sequence[State]]) -> None:
+        """Goes on from what state_dict() gave on this rank, to the bit.
+
+        Takes the states of all ranks, too, as a list by rank, if there is now another number of them:
+        what waits is dealt out so that its sum over ranks is preserved. Error for the state of another
+        rank, number of ranks, model or configuration.
+        """
+        states = [state] if isinstance(state, Mapping) else list(state)
+        for one in states:
+            if one.get("gravac") != _STATE_VERSION:
+                raise Error(f"state: version {one.get('gravac')} found, {_STATE_VERSION} expected")
+        whole = dict(states[0])
+        if len(states) == self._peers.size and len(states) > 1:
+            whole = dict(states[self._peers.rank])
+        elif not isinstance(state, Mapping):
+            scale = whole["loss scale"]
+            dealt = _engine.reshard([_plain(one) for one in states], self._peers.rank, self._peers.size)
+            whole = {"gravac": _STATE_VERSION, "loss scale": scale, **dealt}
+        for fact, here in (("rank", self._peers.rank), ("ranks", self._peers.size)):
+            there = whole.get(f"fact/{fact}")
+            if there != str(here):
+                raise Error(f"checkpoint: {fact} is {there} there and {here} here")
+        self._to_load = whole
+        if self._engine is not None:
+            self._load_now()
+
+    def _load_now(self) -> None:
+        """Into an engine that is there, what was given before."""
+        if self._to_load is None:
+            return
+        self._engine.load(_plain(self._to_load))
+        self._scale = self._to_load["loss scale"] if self._scaler is not None else None
+        self._to_load = None
+
+
+def _plain(state: State) -> State:
+    """As the engine wants it: lists, bytes and text."""
+    plain = {}
+    for name, value in state.items():
+        if name in ("gravac", "loss scale"):
+            continue
+        if isinstance(value, torch.Tensor):
+            value = value.detach().cpu().contiguous()
+            value = value.tolist() if value.dtype == torch.float64 else _bytes_of(value)
+        plain[name] = value
+    return plain
+
+
+def _bytes_of(tensor: torch.Tensor) -> bytearray:
+    if tensor.dtype != torch.float32:
+        raise Error(f"state: a tensor of {tensor.dtype} found, float32 or float64 expected")
+    memory = bytearray(4 * tensor.numel())
+    if memory:
+        torch.frombuffer(memory, dtype=torch.float32).copy_(tensor.view(-1))
+    return memory
+
+
+class Stage:
+    """A run of gradients as floats in main memory: in place where they are that already, else a copy."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        if tensor.layout != torch.strided:
+            raise Error(f"gradient: {tensor.layout} found, a dense tensor expected")
+        self.tensor = tensor
+        in_place = tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous()
+        self.floats = tensor if in_place else tensor.detach().to("cpu", torch.float32).contiguous()
+
+    def address(self) -> Tuple[int, int]:
+        return self.floats.data_ptr(), self.floats.numel()
+
+    def bring_back(self) -> None:
+        if self.floats is not self.tensor:
+            self.tensor.copy_(self.floats.view_as(self.tensor))
+
+
+def named(parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module]) -> List[Tuple[str, int]]:
+    """Names and sizes for the engine; by place where there is no model to name them."""
+    names = {id(p): name for name, p in model.named_parameters()} if model is not None else {}
+    return [(names.get(id(p), f"{i}: {tuple(p.shape)}"), p.numel()) for i, p in enumerate(parameters)]

@@ -1,0 +1,118 @@
+"""GraVAC as a communication hook of DistributedDataParallel: buckets leave while backward still runs."""
+
+from typing import Any, List, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+
+from . import _engine
+from ._engine import Error
+from ._session import Option, Session, Stage, named
+
+# DDP may cut its buckets anew once, between the first step and the second.
+_STEPS_TO_SETTLE = 2
+
+
+class GravacState(Session):
+    """What the hook keeps between steps: `ddp.register_comm_hook(GravacState(...), gravac_hook)`.
+
+    Options are those of the C++ library by the same names, `-` written `_`: policy ("progress"),
+    compressor ("topk"), factor, factor_min, factor_max, epsilon, window, granularity, values, exchange,
+    memory, ...; docs/python.md has them all. Defaults are good ones.
+
+    model: names the parameters, in state_dict() and in messages, and fixes their order.
+    process_group: a group to use; else one like the default group is made.
+    timeout: seconds after which a rank that does not answer is an error.
+    samples: of this rank in a step; only reported.
+    optimizer: the SGD whose momentum `memory="momentum"` takes over.
+    scaler: the GradScaler in use; what waits follows its scale.
+    log: a SummaryWriter, or a function that takes a report; called every `log_every` steps.
+    """
+
+    def __init__(
+        self,
+        model: Optional[torch.nn.Module] = None,
+        *,
+        process_group: Optional[Any] = None,
+        timeout: float = 60,
+        samples: float = 1,
+        optimizer: Optional[torch.optim.Optimizer] = None,
+        scaler: Optional[Any] = None,
+        log: Optional[Any] = None,
+        log_every: int = 10,
+        **options: Option,
+    ) -> None:
+        super().__init__(process_group=process_group, timeout=timeout, samples=samples, optimizer=optimizer,
+                         scaler=scaler, log=log, log_every=log_every, options=options)  # fmt: skip
+        self._model = model
+        self._number: dict = {}  # of each parameter, by identity; fixed by the first step
+        self._parameters: List[torch.Tensor] = []
+        self._shape: List[List[int]] = []  # the parameters of each bucket, as the engine has them
+        self._arrived: List[Tuple[List[torch.Tensor], Stage, torch.futures.Future]] = []
+        self._early = False  # buckets of this step go to the engine as they come
+
+    def _take(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        index = bucket.index()
+        parameters = bucket.parameters()
+        if index == 0:
+            self._arrived = []
+            self._begin_step()
+            self._early = self._steps >= _STEPS_TO_SETTLE and self._fits(0, parameters)
+        stage = Stage(bucket.buffer())
+        self._arrived.append((parameters, stage, torch.futures.Future()))
+        if self._early:
+            if not self._fits(index, parameters):
+                raise Error(f"hook: bucket {index} has other parameters than before, in the middle of a step")
+            self._engine.ready(index, *stage.address())
+        if bucket.is_last():
+            self._finish()
+        return self._arrived[-1][2]
+
+    def _fits(self, index: int, parameters: List[torch.Tensor]) -> bool:
+        expected = self._shape[index] if index < len(self._shape) else None
+        return [self._number.get(id(p)) for p in parameters] == expected
+
+    def _finish(self) -> None:
+        """All buckets are there: nothing of backward is left to hide behind."""
+        if not self._early:
+            self._build()
+            for index, (_, stage, _) in enumerate(self._arrived):
+                self._engine.ready(index, *stage.address())
+        self._end_step(self._wait_for(self._engine.finish, self.samples))
+        for _, stage, future in self._arrived:
+            stage.bring_back()
+            future.set_result(stage.tensor)
+
+    def _build(self) -> None:
+        """Makes an engine for the buckets as they are now; what waits follows the parameters."""
+        if not self._number:
+            self._know([p for parameters, _, _ in self._arrived for p in parameters])
+        unknown = [p for parameters, _, _ in self._arrived for p in parameters if id(p) not in self._number]
+        if unknown:
+            raise Error("hook: parameters have changed since the first step; make a new GravacState")
+        shape = [[self._number[id(p)] for p in parameters] for parameters, _, _ in self._arrived]
+        if shape == self._shape:
+            return
+        before = self._engine.save() if self._engine is not None else None
+        layout = named(self._parameters, self._model)
+        self._engine = _engine.Overlap(layout, shape, self._options, self._peers)
+        self._shape = shape
+        if before is not None:
+            self._engine.load(before)
+        self._load_now()
+
+    def _know(self, seen: List[torch.Tensor]) -> None:
+        if self._model is not None:
+            place = {id(p): i for i, p in enumerate(self._model.parameters())}
+            strangers = [p for p in seen if id(p) not in place]
+            if strangers:
+                raise Error("hook: a parameter of another model than the one given")
+            seen = sorted(seen, key=lambda p: place[id(p)])
+        self._parameters = seen
+        self._number = {id(p): i for i, p in enumerate(seen)}
+
+
+# DDP looks at these annotations themselves: no `from __future__ import annotations` in this file.
+def gravac_hook(state: GravacState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """The hook for `register_comm_hook`: a bucket becomes the mean over ranks of what was sent."""
+    return state._take(bucket)

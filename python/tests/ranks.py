@@ -1,0 +1,117 @@
+"""Real processes for tests, and a model whose gradients are given."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import multiprocessing
+import os
+import tempfile
+import traceback
+import warnings
+from typing import Any, Callable, List
+
+import torch
+import torch.distributed as dist
+
+try:
+    import torch._dynamo  # noqa: F401  DDP of torch 2 loads it: once here, not in every process
+except ImportError:
+    pass
+
+_fork = multiprocessing.get_context("fork")  # torch is loaded already, and this process computes nothing
+SHAPES = [(40, 30), (40,), (1,), (25, 41), (), (7,)]
+SIZES = [torch.Size(shape).numel() for shape in SHAPES]
+
+
+class Fed(torch.nn.Module):
+    """Parameters whose gradients are exactly what forward is fed; None: not used."""
+
+    def __init__(self, dtypes=(torch.float32,)):
+        super().__init__()
+        self.ps = torch.nn.ParameterList(
+            torch.nn.Parameter(torch.zeros(shape, dtype=dtypes[i % len(dtypes)])) for i, shape in enumerate(SHAPES)
+        )
+
+    def forward(self, gradients):
+        return sum((p * g.to(p.dtype)).sum().float() for p, g in zip(self.ps, gradients) if g is not None)
+
+
+def ddp(model: torch.nn.Module, **options: Any) -> torch.nn.Module:
+    """With buckets of 4 kB, so that there are several."""
+    dist._DEFAULT_FIRST_BUCKET_BYTES = 4096
+    return torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=0.004, **options)
+
+
+def gradients_of(rank: int, step: int) -> List[torch.Tensor]:
+    """Whole numbers, so that sums are exact in any order."""
+    generator = torch.Generator().manual_seed(1000 * step + rank)
+    small = [torch.randint(-10, 11, shape, generator=generator) for shape in SHAPES]
+    large = [torch.randint(0, 16, shape, generator=generator) == 0 for shape in SHAPES]
+    return [(s * torch.where(b, 50, 1)).float() for s, b in zip(small, large)]
+
+
+def flat(tensors) -> torch.Tensor:
+    return torch.cat([t.detach().float().reshape(-1) for t in tensors])
+
+
+def _child(function: Callable, rank: int, size: int, store: str, arguments: tuple, pipe: Any) -> None:
+    try:
+        torch.set_num_threads(1)
+        dist.init_process_group(
+            "gloo", init_method=store, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=60)
+        )
+        value = io.BytesIO()
+        torch.save(function(rank, *arguments), value)  # tensors by value: this process ends
+        pipe.send((True, value.getvalue()))
+    except BaseException as error:
+        pipe.send((False, f"{type(error).__name__}: {error}\n{traceback.format_exc()}"))
+    finally:
+        pipe.close()
+        os._exit(0)  # a peer may be gone, and then there is no tidy end
+
+
+def _load(data: bytes) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return torch.load(io.BytesIO(data), weights_only=False)
+        except TypeError:  # torch 1.13
+            return torch.load(io.BytesIO(data))
+
+
+def start(size: int, function: Callable, *arguments: Any, store: str = ""):
+    """Processes that run function(rank, ...), and a pipe from each."""
+    store = store or "file://" + tempfile.mktemp(prefix="gravac-store-")
+    started = []
+    for rank in range(size):
+        receiver, sender = _fork.Pipe(duplex=False)
+        process = _fork.Process(target=_child, args=(function, rank, size, store, arguments, sender))
+        process.start()
+        sender.close()
+        started.append((process, receiver))
+    return started
+
+
+def result(started, seconds: float = 60):
+    """(went well, value or message) of one process."""
+    process, pipe = started
+    if not pipe.poll(seconds):
+        process.kill()
+        return False, "no answer"
+    try:
+        well, value = pipe.recv()
+        return well, _load(value) if well else value
+    except EOFError:
+        return False, "died"
+
+
+def run(size: int, function: Callable, *arguments: Any) -> list:
+    """What function(rank, ...) returned on each rank."""
+    started = start(size, function, *arguments)
+    results = [result(one) for one in started]
+    for process, _ in started:
+        process.join()
+    for well, value in results:
+        assert well, value
+    return [value for _, value in results]
