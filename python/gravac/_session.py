@@ -18,6 +18,7 @@ Report = Dict[str, Any]
 State = Dict[str, Any]
 
 _STATE_VERSION = 1
+_OURS = ("gravac", "loss scale", "buckets")  # what in a state is not the engine's
 _LOGGED = ("factor", "gain_error_fed_candidate", "gain_gradient_candidate", "factor_bytes", "bytes_sent",
            "effective_steps", "compress_seconds", "exchange_seconds")  # fmt: skip
 _last_report: Optional[Report] = None
@@ -159,7 +160,8 @@ class Session:
             if self._to_load is not None:
                 return dict(self._to_load)
             raise Error("state: no step has been taken yet")
-        state: State = {"gravac": _STATE_VERSION, "loss scale": self._scale or 1.0}
+        scale = torch.tensor(self._scale or 1.0, dtype=torch.float64)  # torch 1.13 reads no plain floats safely
+        state: State = {"gravac": _STATE_VERSION, "loss scale": scale}
         for name, value in self._engine.save().items():
             if isinstance(value, bytearray):
                 value = torch.frombuffer(value, dtype=torch.float32) if len(value) else torch.empty(0)
@@ -183,9 +185,8 @@ class Session:
         if len(states) == self._peers.size and len(states) > 1:
             whole = dict(states[self._peers.rank])
         elif not isinstance(state, Mapping):
-            scale = whole["loss scale"]
             dealt = _engine.reshard([_plain(one) for one in states], self._peers.rank, self._peers.size)
-            whole = {"gravac": _STATE_VERSION, "loss scale": scale, **dealt}
+            whole = {**{name: whole[name] for name in _OURS if name in whole}, **dealt}
         for fact, here in (("rank", self._peers.rank), ("ranks", self._peers.size)):
             there = whole.get(f"fact/{fact}")
             if there != str(here):
@@ -199,7 +200,7 @@ class Session:
         if self._to_load is None:
             return
         self._engine.load(_plain(self._to_load))
-        self._scale = self._to_load["loss scale"] if self._scaler is not None else None
+        self._scale = float(self._to_load["loss scale"]) if self._scaler is not None else None
         self._to_load = None
 
 
@@ -207,7 +208,7 @@ def _plain(state: State) -> State:
     """As the engine wants it: lists, bytes and text."""
     plain = {}
     for name, value in state.items():
-        if name in ("gravac", "loss scale"):
+        if name in _OURS:
             continue
         if isinstance(value, torch.Tensor):
             value = value.detach().cpu().contiguous()

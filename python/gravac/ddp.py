@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from . import _engine
 from ._engine import Error
-from ._session import Option, Session, Stage, named
+from ._session import Option, Session, Stage, State, named
 
 # DDP may cut its buckets anew once, between the first step and the second.
 _STEPS_TO_SETTLE = 2
@@ -49,6 +49,7 @@ class GravacState(Session):
         self._parameters: List[torch.Tensor] = []
         self._shape: List[List[int]] = []  # the parameters of each bucket, as the engine has them
         self._arrived: List[Tuple[List[torch.Tensor], Stage, torch.futures.Future]] = []
+        self._regrouped: List[List[torch.Tensor]] = []  # gradients in buckets of a copy, if one was needed
         self._early = False  # buckets of this step go to the engine as they come
 
     def _take(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -74,32 +75,62 @@ class GravacState(Session):
 
     def _finish(self) -> None:
         """All buckets are there: nothing of backward is left to hide behind."""
-        if not self._early:
-            self._build()
-            for index, (_, stage, _) in enumerate(self._arrived):
-                self._engine.ready(index, *stage.address())
+        runs: List[torch.Tensor] = [] if self._early else self._runs()
+        for index, run in enumerate(runs):
+            self._engine.ready(index, run.data_ptr(), run.numel())
         self._end_step(self._wait_for(self._engine.finish, self.samples))
+        for group, run in zip(self._regrouped, runs):
+            for piece, mean in zip(group, run.split([piece.numel() for piece in group])):
+                piece.copy_(mean)
         for _, stage, future in self._arrived:
             stage.bring_back()
             future.set_result(stage.tensor)
 
-    def _build(self) -> None:
-        """Makes an engine for the buckets as they are now; what waits follows the parameters."""
+    def _shape_here(self) -> List[List[int]]:
+        """The parameters in DDP's buckets, by number."""
         if not self._number:
             self._know([p for parameters, _, _ in self._arrived for p in parameters])
-        unknown = [p for parameters, _, _ in self._arrived for p in parameters if id(p) not in self._number]
-        if unknown:
-            raise Error("hook: parameters have changed since the first step; make a new GravacState")
-        shape = [[self._number[id(p)] for p in parameters] for parameters, _, _ in self._arrived]
-        if shape == self._shape:
-            return
-        before = self._engine.save() if self._engine is not None else None
-        layout = named(self._parameters, self._model)
-        self._engine = _engine.Overlap(layout, shape, self._options, self._peers)
-        self._shape = shape
-        if before is not None:
-            self._engine.load(before)
+        for parameters, _, _ in self._arrived:
+            if any(id(p) not in self._number for p in parameters):
+                raise Error("hook: parameters have changed since the first step; make a new GravacState")
+        return [[self._number[id(p)] for p in parameters] for parameters, _, _ in self._arrived]
+
+    def _build(self, here: List[List[int]]) -> None:
+        """Makes an engine for the buckets as they are now; what waits follows the parameters.
+
+        A state that was loaded brings the buckets of the run it comes from, which this DDP will have, too,
+        from its second step on: so they are used in the first as well, and the run goes on to the bit.
+        """
+        first = self._engine is None
+        shape = self._to_load.get("buckets", here) if first and self._to_load else here
+        if shape != self._shape:
+            before = None if first else self._engine.save()
+            layout = named(self._parameters, self._model)
+            self._engine = _engine.Overlap(layout, shape, self._options, self._peers)
+            self._shape = shape
+            if before is not None:
+                self._engine.load(before)
         self._load_now()
+
+    def _runs(self) -> List[torch.Tensor]:
+        """What arrived, in the engine's buckets: DDP's own, or else a copy."""
+        here = self._shape_here()
+        self._build(here)
+        self._regrouped = []
+        if here == self._shape:
+            return [stage.floats for _, stage, _ in self._arrived]
+        pieces = {}
+        for parameters, stage, _ in self._arrived:
+            for p, piece in zip(parameters, stage.floats.split([p.numel() for p in parameters])):
+                pieces[self._number[id(p)]] = piece
+        self._regrouped = [[pieces[number] for number in bucket] for bucket in self._shape]
+        return [torch.cat(group) for group in self._regrouped]
+
+    def state_dict(self) -> State:
+        """All state of this rank, between steps: tensors, numbers and text. Save one per rank."""
+        state = super().state_dict()
+        state.setdefault("buckets", [list(bucket) for bucket in self._shape])
+        return state
 
     def _know(self, seen: List[torch.Tensor]) -> None:
         if self._model is not None:

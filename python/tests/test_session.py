@@ -1,0 +1,338 @@
+"""What is kept and told: state, momentum, the loss scale, options, reports."""
+
+import copy
+import io
+import types
+
+import pytest
+import torch
+from ranks import SIZES, Fed, ddp, flat, gradients_of, run
+
+import gravac
+
+KINDS = ["hook", "aggregator"]
+STATIC = dict(policy="static", factor=10, exchange="all-gather")
+
+
+class Fixture:
+    """A fed model under the hook or an aggregator, with an optimizer."""
+
+    def __init__(self, kind, optimizer_momentum=0.0, **options):
+        torch.manual_seed(0)
+        self.kind = kind
+        model = Fed()
+        self.optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=optimizer_momentum)
+        if options.get("memory") == "momentum":
+            options["optimizer"] = self.optimizer
+        if kind == "hook":
+            self.model = ddp(model)
+            self.state = gravac.GravacState(model, **options)
+            self.model.register_comm_hook(self.state, gravac.gravac_hook)
+        else:
+            self.model = model
+            self.state = gravac.Aggregator(model, **options)
+        self.parameters = list(model.parameters())
+
+    def backward(self, gradients):
+        self.optimizer.zero_grad(set_to_none=True)
+        self.model(gradients).backward()
+        if self.kind == "aggregator":
+            self.state.aggregate()
+        return flat(p.grad for p in self.parameters)
+
+    def step(self, gradients):
+        mean = self.backward(gradients)
+        self.optimizer.step()
+        return mean
+
+
+def through_file(state):
+    """As a checkpoint does it: plain tensors, numbers and text only."""
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def resume(rank, kind, momentum, options):
+    whole = Fixture(kind, momentum, **options)
+    for step in range(9):
+        whole.step(gradients_of(rank, step))
+    first = Fixture(kind, momentum, **options)
+    for step in range(4):
+        first.step(gradients_of(rank, step))
+    second = Fixture(kind, momentum, **options)
+    second.model.load_state_dict(first.model.state_dict())
+    second.optimizer.load_state_dict(copy.deepcopy(first.optimizer.state_dict()))
+    second.state.load_state_dict(through_file(first.state.state_dict()))
+    for step in range(4, 9):
+        second.step(gradients_of(rank, step))
+    assert torch.equal(flat(second.parameters), flat(whole.parameters))
+    ours, theirs = second.state.state_dict(), whole.state.state_dict()
+    assert torch.equal(ours["residual"], theirs["residual"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "momentum, options",
+    [
+        (0.9, STATIC),
+        (0.9, dict(STATIC, memory="momentum")),
+        (0.0, dict(policy="static", factor=10, compressor="randomk")),
+        (0.0, dict(policy="accordion", factor_min=4, factor_max=40, interval=3, exchange="all-gather")),
+    ],
+    ids=["residual", "momentum", "randomk", "accordion"],
+)
+def test_goes_on_from_a_state_to_the_bit(kind, momentum, options):
+    run(2, resume, kind, momentum, options)
+
+
+def save_one(rank, kind):
+    fixture = Fixture(kind, **STATIC)
+    for step in range(3):
+        fixture.step(gradients_of(rank, step))
+    return fixture.state.state_dict()
+
+
+def load_all(rank, kind, states):
+    fixture = Fixture(kind, **STATIC)
+    fixture.state.load_state_dict(states)
+    fixture.step([torch.zeros(g.shape) for g in gradients_of(rank, 0)])
+    return fixture.state.report()["step"], fixture.state.state_dict()["residual"], fixture.step(gradients_of(rank, 0))
+
+
+def refuse_state(rank, kind, states):
+    fixture = Fixture(kind, **STATIC)
+    for wrong, expected in (
+        (states[1 - rank], f"rank is {1 - rank} there and {rank} here"),
+        (dict(states[rank], gravac=7), "version 7 found, 1 expected"),
+        (dict(states[rank], **{"fact/layout": "1"}), "layout is 1 there"),
+        (dict(states[rank], **{"fact/compressor": "dgc"}), "compressor is dgc there and topk here"),
+        ({k: v for k, v in states[rank].items() if k != "residual"}, "has no 'residual'"),
+    ):
+        fixture.step(gradients_of(rank, 0))
+        before = fixture.state.state_dict()
+        with pytest.raises(gravac.Error, match=expected):
+            fixture.state.load_state_dict(wrong)
+        fixture.state._to_load = None
+        assert torch.equal(before["residual"], fixture.state.state_dict()["residual"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_number_of_ranks_preserves_what_waits(kind):
+    states = run(4, save_one, kind)
+    before = sum(state["residual"] for state in states)
+    results = run(2, load_all, kind, states)
+    assert [step for step, _, _ in results] == [3, 3]
+    # A step of zeros has sent some of it and lost nothing: means are of two ranks.
+    sent = before - sum(residual for _, residual, _ in results)
+    if kind == "aggregator":
+        assert (sent != 0).sum() > 0
+    assert torch.equal(results[0][2], results[1][2])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_refuses_states_of_others(kind):
+    run(2, refuse_state, kind, run(2, save_one, kind))
+
+
+def with_momentum(rank, kind):
+    """SGD's own momentum under the momentum memory, and a memory under SGD without: the same updates."""
+    under = Fixture(kind, 0.9, memory="momentum", **STATIC)
+    plain = Fixture(kind, 0.0, memory="momentum", momentum=0.9, **STATIC)
+    for step in range(8):
+        under.step(gradients_of(rank, step))
+        update = plain.step(gradients_of(rank, step))
+        buffers = flat(under.optimizer.state[p]["momentum_buffer"] for p in under.parameters)
+        assert torch.allclose(buffers, update, atol=1e-2), step
+    assert torch.allclose(flat(under.parameters), flat(plain.parameters), atol=1e-3)
+    under.optimizer.param_groups[0]["momentum"] = 0.5
+    with pytest.raises(RuntimeError, match="momentum is 0.5 now and was 0.9"):
+        under.step(gradients_of(rank, 0))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_momentum_memory_works_under_an_unchanged_sgd(kind):
+    run(2, with_momentum, kind)
+
+
+def refusal(rank, options):
+    with pytest.raises(gravac.Error) as found:
+        gravac.Aggregator(Fed(), **options)
+    return str(found.value)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(polcy="dense"), "options: no such option 'polcy'; did you mean 'policy'?"),
+        (dict(policy="magic"), "policy: no such policy 'magic'; known: dense, static, gravac, progress, accordion"),
+        (dict(compressor="top-k"), "no such compressor 'top-k'"),
+        (dict(policy="static", factor=0.5), "factor: 0.5 found, a number >= 1 expected"),
+        (dict(policy="gravac", epsilon=1.5), "epsilon 1.5"),
+        (dict(policy="gravac", factor_min=100, factor_max=10), "100"),
+        (dict(timeout=0), "timeout 0 found"),
+        (dict(weight_decay=0.1), "it stays with the optimizer"),
+        (dict(memory="momentum"), "optimizer= is missing"),
+        (dict(exchange="shared"), "shared positions need a compressor"),
+    ],
+)
+def test_refuses_options_as_the_library_does(options, message):
+    (found,) = run(1, refusal, options)
+    assert message in found and "\n" not in found
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda ps: torch.optim.Adam(ps), "Adam found, torch.optim.SGD expected"),
+        (lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9, nesterov=True), "Nesterov's momentum found"),
+        (lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9, dampening=0.1), "dampening 0.1 found, 0 expected"),
+    ],
+)
+def test_says_when_an_optimizer_does_not_allow_the_momentum_memory(make, message):
+    model = Fed()
+    with pytest.raises(gravac.Error, match=message):
+        gravac.GravacState(model, memory="momentum", optimizer=make(model.parameters()))
+
+
+def scaled(rank, kind):
+    """A scale that changes, and an overflow on one rank: as without scale, apart from the step skipped."""
+    scaler = types.SimpleNamespace(scale=4.0)
+    scaler.get_scale = lambda: scaler.scale
+    plain, amp = Fixture(kind, **STATIC), Fixture(kind, scaler=scaler, **STATIC)
+    for step in range(9):
+        scaler.scale = [4.0, 4.0, 8.0, 8.0, 8.0, 2.0][step % 6]
+        gradients = gradients_of(rank, step)
+        if step == 4:
+            bad = [g.clone() for g in gradients]
+            bad[0][0, 0] = float("inf") if rank == 1 else 0
+            mean = amp.backward([scaler.scale * g for g in bad])
+            assert not torch.isfinite(mean).all(), "all ranks must see the overflow"
+            assert amp.state.report()["bad_steps"] == 1
+            continue
+        expected = plain.step(gradients)
+        found = amp.backward([scaler.scale * g for g in gradients])
+        assert torch.isfinite(found).all()
+        if step < 4:
+            assert torch.equal(found, scaler.scale * expected), step
+        elif kind == "aggregator":  # a step taken back rounds what waits
+            assert torch.allclose(found, scaler.scale * expected, atol=1), step
+        # The hook has sent some buckets before it knew: what they brought waits again.
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_follows_the_loss_scale_and_skips_overflows(kind):
+    run(2, scaled, kind)
+
+
+def real_scaler(rank):
+    model = Fed()
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    aggregator = gravac.Aggregator(model, scaler=scaler, **STATIC)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for step in range(4):
+        optimizer.zero_grad()
+        gradients = gradients_of(rank, step)
+        if step == 2 and rank == 0:
+            gradients[1][0] = float("nan")
+        scaler.scale(model(gradients)).backward()
+        aggregator.aggregate()
+        before = flat(model.parameters())
+        scaler.step(optimizer)
+        scaler.update()
+        assert torch.equal(before, flat(model.parameters())) == (step == 2)
+    assert scaler.get_scale() == 512.0
+    return flat(model.parameters())
+
+
+@pytest.mark.skipif(not hasattr(getattr(torch, "amp", None), "GradScaler"), reason="torch 1.13: GradScaler wants CUDA")
+def test_works_with_the_real_grad_scaler():
+    ours, theirs = run(2, real_scaler)
+    assert torch.equal(ours, theirs)
+
+
+class Writer:
+    def __init__(self):
+        self.tags = {}
+
+    def add_scalar(self, tag, value, step):
+        self.tags.setdefault(tag, []).append((step, value))
+
+
+def log(rank):
+    writer, reports = Writer(), []
+    fixture = Fixture("hook", log=writer, log_every=2, **STATIC)
+    called = Fixture("aggregator", log=reports.append, log_every=1, **STATIC)
+
+    def broken(found):
+        raise OSError("disk full")
+
+    stubborn = Fixture("aggregator", log=broken, log_every=1, **STATIC)
+    for step in range(4):
+        fixture.step(gradients_of(rank, step))
+        called.step(gradients_of(rank, step))
+        stubborn.step(gradients_of(rank, step))
+    assert writer.tags["gravac/factor"] == [(1, 10.0), (3, 10.0)]
+    assert [found["step"] for found in reports] == [0, 1, 2, 3]
+    assert gravac.report() == stubborn.state.report()
+    assert fixture.state.report()["entries"] == sum(SIZES)
+
+
+def test_logs_to_a_writer_or_a_function_and_survives_a_broken_one():
+    run(2, log)
+
+
+def wrapped(rank):
+    torch.manual_seed(rank)
+    model = Fed()
+    inner = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    optimizer = gravac.Optimizer(inner, model, **STATIC)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    for step in range(4):
+        optimizer.zero_grad()
+        model(gradients_of(rank, step)).backward()
+        optimizer.step()
+        schedule.step()
+    assert inner.param_groups[0]["lr"] == 0.025
+    saved = copy.deepcopy(optimizer.state_dict())
+    weights = flat(model.parameters())
+    optimizer.zero_grad()
+    model(gradients_of(rank, 9)).backward()
+    optimizer.step()
+    after = flat(model.parameters())
+    with torch.no_grad():
+        for p, w in zip(model.parameters(), weights.split(SIZES)):
+            p.copy_(w.view(p.shape))
+    optimizer.load_state_dict(saved)
+    optimizer.zero_grad()
+    model(gradients_of(rank, 9)).backward()
+    optimizer.step()
+    assert torch.equal(flat(model.parameters()), after)
+    with pytest.raises(gravac.Error, match="closure"):
+        optimizer.step(lambda: None)
+    return after
+
+
+def test_optimizer_aggregates_before_every_step():
+    ours, theirs = run(2, wrapped)
+    assert torch.equal(ours, theirs)
+
+
+def alone():
+    model = Fed()
+    aggregator = gravac.Aggregator(model, policy="dense")
+    model(gradients_of(0, 0)).backward()
+    aggregator.aggregate()
+    return flat(p.grad for p in model.parameters())
+
+
+def test_works_alone_without_a_process_group():
+    assert torch.equal(alone(), flat(gradients_of(0, 0)))
+
+
+def test_has_nothing_to_report_or_save_before_the_first_step():
+    with pytest.raises(gravac.Error, match="no step has been taken yet"):
+        gravac.GravacState().report()
+    with pytest.raises(gravac.Error, match="no step has been taken yet"):
+        gravac.GravacState().state_dict()
