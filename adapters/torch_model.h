@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "gravac/aggregator.h"
@@ -50,7 +51,9 @@ class TorchModel {
   std::vector<torch::Tensor> parameters_;
   Layout layout_;
   torch::Tensor weights_, gradient_;
-  std::vector<std::shared_ptr<torch::autograd::Node>> keep_alive_;  // what the hooks hang on
+  // What the hooks hang on; torch has had more than one kind of pointer to it.
+  using Node = decltype(torch::autograd::impl::grad_accumulator(std::declval<torch::Tensor&>()));
+  std::vector<Node> keep_alive_;
 };
 
 // All ranks get rank 0's parameters and buffers.
