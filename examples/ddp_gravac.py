@@ -2,9 +2,8 @@
 
     torchrun --nproc_per_node 2 examples/ddp_gravac.py [--data-dir DIR]
 
-ddp_plain.py is the same script without GraVAC; `diff` shows all there is to add. Within one machine the
-default policy finds that nothing is faster than sending everything, factor 1; on a real network, or with
-GravacState(policy="gravac"), it compresses.
+ddp_plain.py is the same script without GraVAC; `diff` shows all there is to add. Within one machine
+sending everything is fastest, which the default policy finds out: factor 1. Over a network it compresses.
 With Debian's torch 1.13, whose launcher does not know Python 3.11: torchrun -r 1 -t 1 ...
 """
 
