@@ -26,17 +26,22 @@ class Peers:
     """
 
     def __init__(self, group: Optional[Any], timeout: float) -> None:
-        global _meetings
         if timeout <= 0:
             raise Error(f"timeout {timeout} found, a number of seconds above 0 expected")
         self.timeout = timeout
         self.cancelled = False
         self.group = group
-        if not (dist.is_available() and dist.is_initialized()):
-            self.rank, self.size = 0, 1
+        self.rank, self.size = 0, 1
+        self._meeting = 0
+        self.meet()
+
+    def meet(self) -> None:
+        """Finds the others as soon as torch.distributed is ready, which may be after this was made."""
+        global _meetings
+        if self._meeting > 0 or not (dist.is_available() and dist.is_initialized()):
             return
-        if group is None:
-            self.group = dist.new_group(timeout=datetime.timedelta(seconds=timeout), backend="gloo")
+        if self.group is None:
+            self.group = dist.new_group(timeout=datetime.timedelta(seconds=self.timeout), backend="gloo")
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         _meetings += 1
         self._meeting = _meetings

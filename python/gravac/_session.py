@@ -177,6 +177,7 @@ class Session:
         what waits is dealt out so that its sum over ranks is preserved. Error for the state of another
         rank, number of ranks, model or configuration.
         """
+        self._peers.meet()
         states = [state] if isinstance(state, Mapping) else list(state)
         for one in states:
             if one.get("gravac") != _STATE_VERSION:

@@ -57,6 +57,7 @@ class GravacState(Session):
         parameters = bucket.parameters()
         if index == 0:
             self._arrived = []
+            self._peers.meet()  # some frameworks make the state before torch.distributed is ready
             self._begin_step()
             self._early = self._steps >= _STEPS_TO_SETTLE and self._fits(0, parameters)
         stage = Stage(bucket.buffer())

@@ -6,6 +6,7 @@ import types
 
 import pytest
 import torch
+import torch.distributed as dist
 from ranks import SIZES, Fed, ddp, flat, gradients_of, run
 
 import gravac
@@ -336,3 +337,21 @@ def test_has_nothing_to_report_or_save_before_the_first_step():
         gravac.GravacState().report()
     with pytest.raises(gravac.Error, match="no step has been taken yet"):
         gravac.GravacState().state_dict()
+
+
+def state_before_group(rank, store):
+    """As frameworks do that make their options first and processes later."""
+    dist.destroy_process_group()
+    state = gravac.GravacState(policy="dense")
+    dist.init_process_group("gloo", init_method=store, rank=rank, world_size=2)
+    model = ddp(Fed())
+    model.register_comm_hook(state, gravac.gravac_hook)
+    model(gradients_of(rank, 0)).backward()
+    return flat(p.grad for p in model.parameters())
+
+
+def test_a_state_made_before_the_group_still_finds_the_others(tmp_path):
+    found = run(2, state_before_group, f"file://{tmp_path}/store")
+    expected = (flat(gradients_of(0, 0)) + flat(gradients_of(1, 0))) / 2
+    for one in found:
+        assert torch.equal(one, expected)

@@ -1,0 +1,465 @@
+#!/usr/bin/env python3
+"""What does a training step cost under DistributedDataParallel, with each communication hook?
+
+    PYTHONPATH=build/python python3 bench/ddp.py [--quick]
+
+The model: six Linear layers of 2048 x 2048 with ReLU and a head of 10 classes, 25.2 million parameters in seven
+buckets, a batch of 32 per process, SGD. So 5 GFLOP a step: about 0.2 s of one core, against 100 MB of gradients.
+The links: as it is (loopback), and 100 Mbit (network namespaces and tc, needs root). All hooks take turns in
+the same processes, on the same weights; every model has gradients and buckets of its own.
+
+Columns, milliseconds, medians over steps on rank 0:
+  step     forward, backward with the exchange, optimizer
+  exposed  what of it is not there when nothing is exchanged (no_sync): what training waits for
+  hook     how long the hook was at work. For Python hooks: from a call until its future is complete, what
+           overlaps counted once. For ours: compressing, agreeing, exchanging and decoding as the report has it,
+           which is the same thing, on a thread of its own. Waiting for other ranks is part of both.
+"""
+
+import argparse
+import contextlib
+import functools
+import itertools
+import json
+import math
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import skip_init
+
+import gravac
+
+LAYERS, WIDTH, BATCH, FACTOR = 6, 2048, 32, 100
+
+
+# The hooks.
+
+
+def completed(tensor):
+    future = torch.futures.Future()
+    future.set_result(tensor)
+    return future
+
+
+class PythonTopK:
+    """Top-k as it is usually written: residual, topk, all-gather of values and positions, scatter."""
+
+    def __init__(self):
+        self.residuals = {}
+
+    def hook(self, bucket):
+        flat = bucket.buffer()
+        key = (bucket.index(), flat.numel())  # DDP cuts its buckets anew after the first step
+        if key in self.residuals:
+            flat.add_(self.residuals[key])
+        _, positions = torch.topk(flat.abs(), max(1, flat.numel() // FACTOR), sorted=False)
+        values = flat[positions]
+        self.residuals[key] = flat.clone()
+        self.residuals[key][positions] = 0
+        size = dist.get_world_size()
+        all_values = [torch.empty_like(values) for _ in range(size)]
+        all_positions = [torch.empty_like(positions) for _ in range(size)]
+        works = [
+            dist.all_gather(all_values, values, async_op=True),
+            dist.all_gather(all_positions, positions, async_op=True),
+        ]
+        for work in works:
+            work.wait()
+        flat.zero_()
+        for one_values, one_positions in zip(all_values, all_positions):
+            flat.index_add_(0, one_positions, one_values)
+        return completed(flat.div_(size))
+
+
+class Timed:
+    """A Python hook and when it was at work."""
+
+    def __init__(self, hook):
+        self.hook = hook
+        self.spans = []
+
+    def take(self, bucket):
+        span = [time.perf_counter(), None]
+        self.spans.append(span)
+
+        def ended(future):
+            span[1] = time.perf_counter()
+            value = future.value()
+            return value[0] if isinstance(value, (list, tuple)) else value
+
+        return self.hook(bucket).then(ended)
+
+    def seconds(self):
+        """Of the last step."""
+        total, until = 0.0, 0.0
+        for start, end in sorted(self.spans):
+            total += max(0.0, end - max(start, until))
+            until = max(until, end)
+        self.spans = []
+        return total
+
+
+def timed_hook(timed: Timed, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    return timed.take(bucket)
+
+
+class Ours:
+    def __init__(self, **options):
+        self.state = gravac.GravacState(**options)
+
+    def seconds(self):
+        found = self.state.report()
+        return sum(found[part + "_seconds"] for part in ("compress", "agree", "exchange", "decode"))
+
+
+def power_sgd(rank):
+    """One bucket after the other: torch's hook starts exchanges as others end, and Gloo's threads may do so in another
+    order on another rank, where they then meet the wrong ones."""
+    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
+    return lambda bucket: completed(powerSGD_hook.powerSGD_hook(state, bucket).wait())
+
+
+def no_hook():
+    return None
+
+
+# By name, in the order of the table. The first is what others are compared with.
+HOOKS = {
+    "plain DDP": no_hook,
+    "fp16_compress_hook": lambda: Timed(lambda bucket: default_hooks.fp16_compress_hook(None, bucket)),
+    "PowerSGD rank 1": lambda: Timed(power_sgd(1)),
+    "PowerSGD rank 2": lambda: Timed(power_sgd(2)),
+    "Top-k 100x in Python": lambda: Timed(PythonTopK().hook),
+    "ours, static 100x": lambda: Ours(policy="static", factor=FACTOR),
+    "ours, gravac": lambda: Ours(policy="gravac"),
+    "ours, progress": lambda: Ours(policy="progress"),
+}
+# A slow link costs seconds for every dense step, of which this policy wants to see some: here it may decide sooner.
+SHAPED_OPTIONS = {"ours, progress": lambda: Ours(policy="progress", interval=2)}
+OURS = [name for name in HOOKS if name.startswith("ours")]
+
+
+# One process.
+
+
+def network(weights=None):
+    """A model; of the same weights as another one, if that is given."""
+    torch.manual_seed(0)
+    linear = functools.partial(skip_init, torch.nn.Linear) if weights else torch.nn.Linear
+    stack = []
+    for _ in range(LAYERS):
+        stack += [linear(WIDTH, WIDTH), torch.nn.ReLU()]
+    model = torch.nn.Sequential(*stack, linear(WIDTH, 10))
+    if weights:
+        for mine, theirs in zip(model.parameters(), weights.parameters()):
+            mine.data = theirs.data
+    return model
+
+
+def batches(count):
+    """What the steps of this rank learn from, one after the other and then again."""
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    data = [
+        (torch.randn(BATCH, WIDTH, generator=generator), torch.randint(10, (BATCH,), generator=generator))
+        for _ in range(count)
+    ]
+    return itertools.cycle(data)
+
+
+class Runner:
+    """A model under one hook."""
+
+    def __init__(self, name, make_hook, weights=None):
+        self.name = name
+        self.model = DistributedDataParallel(network(weights))
+        self.data = batches(32)
+        self.hook = make_hook()
+        if isinstance(self.hook, Ours):
+            self.model.register_comm_hook(self.hook.state, gravac.gravac_hook)
+        elif self.hook is not None:
+            self.model.register_comm_hook(self.hook, timed_hook)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.003)
+        self.step_seconds, self.hook_seconds = [], []
+
+    def backward(self):
+        self.optimizer.zero_grad(set_to_none=True)
+        inputs, labels = next(self.data)
+        loss = torch.nn.functional.cross_entropy(self.model(inputs), labels)
+        loss.backward()
+        return loss
+
+    def gradients(self):
+        """Of one step, as one run."""
+        self.backward()
+        self.forget()
+        return torch.cat([p.grad.view(-1) for p in self.model.parameters()])
+
+    def step(self, exchange):
+        with contextlib.nullcontext() if exchange else self.model.no_sync():
+            start = time.perf_counter()
+            loss = self.backward()
+            self.optimizer.step()
+            self.step_seconds.append(time.perf_counter() - start)
+        if exchange and self.hook is not None:
+            self.hook_seconds.append(self.hook.seconds())
+        if not math.isfinite(loss.item()):
+            raise RuntimeError(f"{self.name}: loss {loss.item()} found")
+
+    def run(self, steps, exchange=True):
+        dist.barrier()
+        for _ in range(steps):
+            self.step(exchange)
+        self.optimizer.zero_grad(set_to_none=True)  # all models together would not fit otherwise
+
+    def forget(self):
+        self.step_seconds, self.hook_seconds = [], []
+        if self.hook is not None:
+            self.hook.seconds()
+
+    def result(self):
+        found = {"step": statistics.median(self.step_seconds), "hook": None}
+        if self.hook_seconds:
+            found["hook"] = statistics.median(self.hook_seconds)
+        if isinstance(self.hook, Ours):
+            report = self.hook.state.report()
+            found.update(factor=report["factor"], bytes=report["bytes_sent"], parts={
+                part: report[part + "_seconds"] for part in ("compress", "agree", "exchange", "decode")
+            })  # fmt: skip
+        return found
+
+
+def check_answers(runners):
+    """Dense, ours gives what DDP gives, to the bit; at 100x a few hundredths arrive, on all ranks the same."""
+    plain = runners["plain DDP"]
+    dense = Runner("ours, dense", lambda: Ours(policy="dense"), plain.model.module)
+    plain.data = batches(1)
+    dense.data = batches(1)
+    expected, found = plain.gradients(), dense.gradients()
+    if not torch.equal(expected, found):
+        raise RuntimeError(f"dense: ours differs from DDP by {(expected - found).abs().max()}")
+    plain.data = batches(32)
+    for name in ("Top-k 100x in Python", "ours, static 100x"):
+        found = runners[name].gradients()
+        share = (found != 0).float().mean().item()
+        if not 0.2 / FACTOR <= share <= 0.1 * dist.get_world_size():
+            raise RuntimeError(f"{name}: {share:.4f} of the gradient arrived")
+        other = found.clone()
+        dist.broadcast(other, 0)
+        if not torch.equal(other, found):
+            raise RuntimeError(f"{name}: ranks differ")
+
+
+def wait_for_link(shaped):
+    """The link is as it is so far; who started this process shapes it."""
+    if not shaped:
+        return
+    if dist.get_rank() == 0:
+        print("warm", flush=True)
+        sys.stdin.readline()
+    dist.barrier()
+
+
+def work(arguments):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    shaped, quick = arguments.shaped, arguments.quick
+    runners = {}
+    for name, make_hook in HOOKS.items():
+        make_hook = SHAPED_OPTIONS.get(name, make_hook) if shaped else make_hook
+        runners[name] = Runner(name, make_hook, runners["plain DDP"].model.module if runners else None)
+    alone = Runner("alone", no_hook, runners["plain DDP"].model.module)  # exchanges nothing
+
+    # Ours learn what the link is like, so they warm up on it.
+    for name, runner in runners.items():
+        if not (shaped and name in OURS):
+            runner.run(4)
+    alone.run(2, exchange=False)
+    if not shaped:
+        check_answers(runners)
+    wait_for_link(shaped)
+    for name in OURS if shaped else []:
+        runners[name].run(4 if quick else 16)
+    if not shaped and not quick:
+        runners["ours, progress"].run(10)
+
+    for runner in [*runners.values(), alone]:
+        runner.forget()
+    slow = ("plain DDP", "fp16_compress_hook") if shaped else ()  # seconds a step, but steady ones
+    blocks = 1 if quick else 2 if shaped else 5
+    for block in range(blocks):
+        order = list(runners) if block % 2 == 0 else list(runners)[::-1]
+        for name in order:
+            runners[name].run(1 if name in slow or quick else 3)
+        alone.run(3, exchange=False)
+
+    results = {name: runner.result() for name, runner in runners.items()}
+    results["alone"] = alone.result()
+    if dist.get_rank() == 0:
+        print(json.dumps(results), flush=True)
+    dist.barrier()
+    os._exit(0)  # groups of several hooks have no tidy end
+
+
+# The processes, and the link between them.
+
+
+class Link:
+    """Network namespaces on a bridge, one per process; gone at the end, whatever happens."""
+
+    def __init__(self, processes):
+        self.name = f"gvb{os.getpid()}"
+        self.processes = processes
+
+    def __enter__(self):
+        try:
+            self.run("ip link add {0} type bridge", "ip link set {0} up")
+            for i in range(1, self.processes + 1):
+                self.run(
+                    f"ip netns add {{0}}n{i}",
+                    f"ip link add {{0}}h{i} type veth peer name eth0 netns {{0}}n{i}",
+                    f"ip link set {{0}}h{i} master {{0}} up",
+                    f"ip -n {{0}}n{i} addr add 10.79.0.{i}/24 dev eth0",
+                    f"ip -n {{0}}n{i} link set eth0 up",
+                    f"ip -n {{0}}n{i} link set lo up",
+                )
+        except BaseException:
+            self.remove()
+            raise
+        return self
+
+    def shape(self):
+        for i in range(1, self.processes + 1):
+            how = "root tbf rate 100mbit burst 64kb latency 100ms"
+            self.run(f"tc -n {{0}}n{i} qdisc replace dev eth0 {how}", f"tc qdisc replace dev {{0}}h{i} {how}")
+
+    def run(self, *commands):
+        for command in commands:
+            subprocess.run(command.format(self.name).split(), check=True)
+
+    def remove(self):
+        for i in range(1, self.processes + 1):
+            subprocess.run(["ip", "netns", "del", f"{self.name}n{i}"], stderr=subprocess.DEVNULL)
+            subprocess.run(["ip", "link", "del", f"{self.name}h{i}"], stderr=subprocess.DEVNULL)
+        subprocess.run(["ip", "link", "del", self.name], stderr=subprocess.DEVNULL)
+
+    def __exit__(self, *_):
+        self.remove()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def start(processes, link, quick):
+    port = free_port()
+    started = []
+    for rank in range(processes):
+        environment = dict(os.environ, RANK=str(rank), WORLD_SIZE=str(processes), MASTER_PORT=str(port),
+                           MASTER_ADDR="10.79.0.1" if link else "127.0.0.1",
+                           GLOO_SOCKET_IFNAME="eth0" if link else "lo")  # fmt: skip
+        command = ["ip", "netns", "exec", f"{link.name}n{rank + 1}"] if link else []
+        command += [sys.executable, __file__, "--work"]
+        command += ["--shaped"] if link else []
+        command += ["--quick"] if quick else []
+        started.append(
+            subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        )
+    return started
+
+
+def measure(processes, link, quick):
+    """What rank 0 found."""
+    started = start(processes, link, quick)
+    try:
+        line = started[0].stdout.readline()
+        if link and line.strip() == "warm":
+            link.shape()
+            started[0].stdin.write("go\n")
+            started[0].stdin.flush()
+            line = started[0].stdout.readline()
+        if not line:
+            raise SystemExit("rank 0 ended without an answer")
+        for process in started:
+            process.wait(60)
+        return json.loads(line)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+# The answers.
+
+
+def show(title, results):
+    plain, alone = results["plain DDP"]["step"], results["alone"]["step"]
+    print(f"\n{title}\n{'':24}{'step':>9}{'exposed':>9}{'hook':>9}{'of plain':>9}")
+    for name, found in results.items():
+        hook = f"{1e3 * found['hook']:.1f}" if found["hook"] is not None else "-"
+        line = f"{name:24}{1e3 * found['step']:9.1f}{1e3 * (found['step'] - alone):9.1f}{hook:>9}"
+        line += f"{found['step'] / plain:9.2f}"
+        if "factor" in found:
+            parts = ", ".join(f"{part} {1e3 * seconds:.1f}" for part, seconds in found["parts"].items())
+            line += f"   last step: factor {found['factor']:.3g}, {found['bytes'] / 1e6:.2f} MB, ms: {parts}"
+        print(line, flush=True)
+
+
+def show_goals(everything):
+    print("\ngoals")
+
+    def goal(what, ratio, least=None, most=None):
+        met = ratio >= least if least is not None else ratio <= most
+        bound = f">= {least}" if least is not None else f"<= {most}"
+        print(f"{'met   ' if met else 'missed'} {what:76}{ratio:8.2f}  {bound}")
+
+    for (processes, shaped), results in everything.items():
+        where = f"{processes} processes, {'100 Mbit' if shaped else 'link as it is'}"
+        plain, ours = results["plain DDP"], results["ours, static 100x"]
+        python = results["Top-k 100x in Python"]
+        if shaped:
+            goal(f"plain DDP / ours 100x, step: {where}", plain["step"] / ours["step"], least=1)
+        else:
+            goal(f"Top-k in Python / ours 100x, hook: {where}", python["hook"] / ours["hook"], least=10)
+            goal(f"progress / plain DDP, step: {where}", results["ours, progress"]["step"] / plain["step"], most=1.03)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true", help="one step each, two processes: does it work?")
+    parser.add_argument("--processes", type=int, nargs="*", help="2 4 unless given")
+    parser.add_argument("--link", choices=["both", "plain", "shaped"], default="both")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--shaped", action="store_true", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.work:
+        return work(arguments)
+
+    print(f"torch {torch.__version__}, {os.cpu_count()} cores, gravac {gravac.__version__}; milliseconds")
+    everything = {}
+    for processes in arguments.processes or ([2] if arguments.quick else [2, 4]):
+        if arguments.link != "shaped":
+            everything[processes, False] = measure(processes, None, arguments.quick)
+            show(f"{processes} processes, link as it is", everything[processes, False])
+        if arguments.link == "plain":
+            continue
+        if os.geteuid() != 0:
+            print("\n100 Mbit: left out, only root can shape a link")
+            continue
+        with Link(processes) as link:
+            everything[processes, True] = measure(processes, link, arguments.quick)
+        show(f"{processes} processes, 100 Mbit", everything[processes, True])
+    show_goals(everything)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""GraVAC with Lightning: two processes of one machine, on CPU.
+
+    python examples/lightning_gravac.py
+
+On GPUs it is enough to say DDPStrategy(ddp_comm_state=gravac.GravacState(), ddp_comm_hook=gravac.gravac_hook).
+On CPU Lightning leaves such hooks out without a word, so here a callback registers ours; it works on both.
+"""
+
+import lightning
+import torch
+from lightning.pytorch.strategies import DDPStrategy
+from torch.nn.functional import cross_entropy
+
+import gravac
+
+
+class Gravac(lightning.Callback):
+    def on_train_start(self, trainer, module):
+        trainer.model.register_comm_hook(gravac.GravacState(policy="gravac"), gravac.gravac_hook)
+
+    def on_train_end(self, trainer, module):
+        found = gravac.report()
+        if trainer.is_global_zero:
+            print("last step: factor {factor:.3g}, {bytes_sent} of {dense_bytes} bytes sent".format(**found))
+
+
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(64, 512), torch.nn.ReLU(), torch.nn.Linear(512, 10))
+
+    def training_step(self, batch, _):
+        return cross_entropy(self.layers(batch[0]), batch[1])
+
+    def validation_step(self, batch, _):
+        right = (self.layers(batch[0]).argmax(1) == batch[1]).float().mean()
+        self.log("accuracy", right, sync_dist=True)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.05, momentum=0.9)
+
+
+def draw(count, seed):
+    """Ten classes around ten places, with noise."""
+    places = torch.randn(10, 64, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(10, (count,), generator=generator)
+    data = places[labels] + 2 * torch.randn(count, 64, generator=generator)
+    return torch.utils.data.TensorDataset(data, labels)
+
+
+def main():
+    lightning.seed_everything(0)
+    torch.set_num_threads(1)
+    trainer = lightning.Trainer(
+        accelerator="cpu", devices=2, strategy=DDPStrategy(process_group_backend="gloo"), callbacks=[Gravac()],
+        max_epochs=3, logger=False, enable_checkpointing=False, enable_progress_bar=False,
+    )  # fmt: skip
+    training = torch.utils.data.DataLoader(draw(4096, seed=1), 32, shuffle=True)
+    test = torch.utils.data.DataLoader(draw(1000, seed=2), 250)
+    trainer.fit(Net(), training, test)
+    if trainer.is_global_zero:
+        print(f"accuracy {100 * trainer.callback_metrics['accuracy']:.1f} %")
+
+
+if __name__ == "__main__":
+    main()
