@@ -86,3 +86,12 @@ if(TARGET gravac_mpi AND TARGET gravac_gloo)
     endforeach()
   endforeach()
 endif()
+
+# The Python package, under Debian's torch and torch 2.13.
+if(TARGET gravac_python)
+  foreach(part debian wheel examples)
+    add_test(NAME python_${part} COMMAND ${PROJECT_SOURCE_DIR}/tests/python ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR} ${part})
+    set_tests_properties(python_${part} PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 900)
+  endforeach()
+  set_tests_properties(python_examples PROPERTIES DEPENDS python_wheel)
+endif()
