@@ -25,6 +25,7 @@ tsan:
 	@ctest --preset tsan --parallel $(jobs)
 
 bench: build
+	@cmake --build --preset release --parallel $(jobs) --target goals exchanges
 	@build/bench/goals
 	@build/bench/exchanges
 	@bench/training build/gravac
