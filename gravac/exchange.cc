@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "gravac/histogram.h"
+#include "gravac/kernels.h"
 #include "gravac/require.h"
 
 namespace gravac {
@@ -102,6 +103,22 @@ Exchange::Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values v
                    std::vector<std::size_t> cuts)
     : comm_(comm), clock_(clock), entries_(entries), values_(values), cuts_(std::move(cuts)) {}
 
+namespace {
+
+// Multiplies the values, and returns their energy then: both while a piece is in the cache.
+double scale(std::span<float> values, float factor) {
+  constexpr std::size_t kPiece = 2048;
+  double sum = 0;
+  for (; !values.empty(); values = values.subspan(std::min(kPiece, values.size()))) {
+    const std::span<float> piece = values.first(std::min(kPiece, values.size()));
+    for (float& value : piece) value *= factor;
+    sum += energy(piece);
+  }
+  return sum;
+}
+
+}  // namespace
+
 Traffic Exchange::mean_dense(std::span<float> values) {
   const auto ranks = static_cast<double>(comm_.size());
   std::size_t begin = 0;
@@ -111,11 +128,13 @@ Traffic Exchange::mean_dense(std::span<float> values) {
     begin = end;
   }
   comm_.all_reduce(values.subspan(begin));
-  const auto scale = static_cast<float>(1 / ranks);
-  for (float& value : values) value *= scale;
   const auto bytes =
       static_cast<std::size_t>(2 * (ranks - 1) / ranks * 4 * static_cast<double>(values.size()));
-  return {.bytes_sent = bytes, .bytes_received = bytes, .entries_sent = values.size()};
+  Traffic traffic{.bytes_sent = bytes, .bytes_received = bytes, .entries_sent = values.size()};
+  const double start = clock_.now();
+  traffic.mean_energy = scale(values, static_cast<float>(1 / ranks));
+  traffic.scale_seconds = clock_.now() - start;
+  return traffic;
 }
 
 Traffic Exchange::mean_sparse(Route route, SparseView mine, std::uint64_t step, std::uint64_t plan,

@@ -57,6 +57,10 @@ class Lane {
   // The gradient becomes the mean over ranks of what was ordered; the rest waits.
   Traffic send(const Order& order, std::span<float> gradient);
 
+  // The gradient, not measured before, becomes the mean over ranks: a dense step in which
+  // nothing waits. Bad numbers show in its energy.
+  Traffic send_plain(std::span<float> gradient);
+
   // Some rank has bad numbers: the raw gradients go out, so that the caller's own
   // overflow logic sees them; the memories are as if the step had not been.
   Traffic send_raw(std::span<float> gradient, std::span<const float> weights);

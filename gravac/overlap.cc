@@ -162,6 +162,8 @@ void Overlap::work() {
 void Overlap::send(Part& part) {
   const double start = clock_.now();
   comm_.set_step(steps_);
+  const bool plain = order_.sent == Send::dense && !pending_ && !options_.momentum;
+  if (plain && !plan_) return send_plain(part);
   set_aside(part);
   sample(part);
   const Question question{.plan = plan_,
@@ -173,13 +175,23 @@ void Overlap::send(Part& part) {
   report_.compress_seconds += clock_.now() - start;
 
   // A dense step with nothing waiting needs no agreement: bad numbers show in the mean.
-  const bool plain = order_.sent == Send::dense && !pending_ && !options_.momentum;
   part.bad = plain ? !found.finite : any_bad(!found.finite);
   if (plain && part.bad) part.lane->step().skip();  // others take theirs
   const Traffic traffic =
       part.bad ? part.lane->send_raw(part.gradient, part.weights) : part.lane->send(order_, part.gradient);
   add(traffic_, traffic);
   put_back(part);
+  busy_seconds_ += clock_.now() - start;
+}
+
+// The same if all of it is sent and nothing waits: there is nothing to look for.
+void Overlap::send_plain(Part& part) {
+  const double start = clock_.now();
+  const Traffic traffic = part.lane->send_plain(part.gradient);
+  part.bad = !std::isfinite(traffic.mean_energy);
+  found_.finite &= !part.bad;
+  add(traffic_, traffic);
+  report_.compress_seconds += traffic.scale_seconds;
   busy_seconds_ += clock_.now() - start;
 }
 
@@ -261,6 +273,7 @@ StepReport Overlap::finish(double samples) {
   report.agree_seconds = clock_.now() - sent;
   if (totals.finite) {
     const Send decided = agreement_.policy().decide(totals.energy);
+    correct_cut();
     agreement_.record(totals, report);
     agreement_.describe(totals, plan_, report);
     const double kept = order_.sent == Send::minimum ? totals.minimum_kept : totals.candidate_kept;
@@ -311,11 +324,11 @@ void Overlap::rescale(float ratio) {
 
 // What the next step sends, and where its cuts lie, from what is known now.
 void Overlap::order_next() {
-  const bool had_plan = plan_.has_value();
+  const std::optional<Plan> last = plan_;
   plan_ = agreement_.policy().plan();
   if (!plan_) order_.sent = Send::dense;
-  if (plan_ && !had_plan) order_.sent = Send::candidate;  // the policy wants to see it
-  find_thresholds();
+  if (plan_ && !last) order_.sent = Send::candidate;  // the policy wants to see it
+  find_thresholds(plan_ == last);
   begin();
 }
 
@@ -340,11 +353,29 @@ void Overlap::sample(Part& part) {
   if (by_cut && plan_ && !options_.momentum) part.lane->step().sample(part.gradient, stride_, histogram_);
 }
 
-void Overlap::find_thresholds() {
+// What waits piles up just below the cut, so that more, or fewer, reach it in the next
+// step than in the one it was found in: by how many was seen, and is allowed for.
+void Overlap::correct_cut() {
+  if (!thresholds_ || order_.sent == Send::dense) return;
+  const double kept =
+      static_cast<double>(order_.sent == Send::minimum ? found_.minimum_kept : found_.candidate_kept);
+  const double wanted = static_cast<double>(layout_.entries()) / order_.factor;
+  correction_ = std::clamp(correction_ * std::pow(std::clamp(kept / wanted, 0.1, 10.0), 0.1), 0.1, 10.0);
+}
+
+// Where the cuts of the next step lie: between those of this one and those that its sample tells,
+// for a large step leaves little for the next, and a small one much.
+void Overlap::find_thresholds(bool same_plan) {
+  const Thresholds last = thresholds_.value_or(Thresholds{});
+  const bool smooth = same_plan && thresholds_;
+  const auto cut = [&](double factor, float before) {
+    const float found = threshold_for(histogram_, correction_ * factor);
+    return smooth ? std::sqrt(found) * std::sqrt(before) : found;
+  };
   thresholds_.reset();
   if (plan_ && histogram_.total() > 0) {
-    const float minimum = threshold_for(histogram_, plan_->minimum);
-    thresholds_ = {minimum, std::max(minimum, threshold_for(histogram_, plan_->candidate))};
+    const float minimum = cut(plan_->minimum, last.minimum);
+    thresholds_ = {minimum, std::max(minimum, cut(plan_->candidate, last.candidate))};
   }
   histogram_.clear();
 }
@@ -366,7 +397,7 @@ Checkpoint Overlap::save() {
       std::vector<double>{static_cast<double>(steps_), static_cast<double>(bad_steps_),
                           static_cast<double>(order_.sent), pending_ ? 1.0 : 0.0, thresholds_ ? 1.0 : 0.0,
                           thresholds_ ? static_cast<double>(thresholds_->minimum) : 0,
-                          thresholds_ ? static_cast<double>(thresholds_->candidate) : 0});
+                          thresholds_ ? static_cast<double>(thresholds_->candidate) : 0, correction_});
   std::vector<double> states;
   for (Part& part : lanes_) {
     const StepState state = part.lane->step().state();
@@ -414,11 +445,12 @@ std::size_t Overlap::size_of(const Memory& memory) {
 void Overlap::load(const Checkpoint& checkpoint) {
   // Read everything before anything is changed.
   auto agreement = agreement_.read(checkpoint);
-  const std::vector<double> numbers = checkpoint.numbers("overlap", 7);
+  const std::vector<double> numbers = checkpoint.numbers("overlap", 8);
   const std::vector<double> states = checkpoint.numbers("lanes");
   const bool alike = states.size() == 2 * lanes_.size();
   require(states.size() >= 2, "checkpoint: 'lanes' has ", states.size(), " entries, at least 2 expected");
   require(numbers[2] >= 0 && numbers[2] <= 2, "checkpoint: 'overlap' names an unknown decision");
+  require(numbers[7] >= 0.1 && numbers[7] <= 10, "checkpoint: 'overlap' has a correction of ", numbers[7]);
   std::vector<std::vector<float>> memories;
   for (const Memory& memory : kMemories) {
     memories.push_back(checkpoint.floats(memory.name, size_of(memory)));
@@ -438,6 +470,7 @@ void Overlap::load(const Checkpoint& checkpoint) {
   pending_ = numbers[3] != 0;
   plan_ = agreement_.policy().plan();
   order_.sent = static_cast<Send>(static_cast<int>(numbers[2]));
+  correction_ = numbers[7];
   thresholds_.reset();
   if (numbers[4] != 0) thresholds_ = {static_cast<float>(numbers[5]), static_cast<float>(numbers[6])};
   begin();

@@ -93,6 +93,7 @@ class Overlap {
 
   void work();
   void send(Part& part);
+  void send_plain(Part& part);
   bool any_bad(bool mine);
   void set_aside(Part& part);
   void put_back(Part& part);
@@ -104,7 +105,8 @@ class Overlap {
   std::size_t size_of(const Memory& memory);
   std::vector<float> whole(const Memory& memory);
   std::vector<float> part_of(const std::vector<float>& all, const Part& part) const;
-  void find_thresholds();
+  void correct_cut();
+  void find_thresholds(bool same_plan);
   void order_next();
   void begin();
   void return_what_was_sent();
@@ -126,6 +128,7 @@ class Overlap {
   double busy_seconds_ = 0;
   MagnitudeHistogram histogram_;
   std::size_t stride_ = 1;  // of sampling
+  double correction_ = 1;   // of factors, so that as many entries reach the cut as should
 
   std::uint64_t steps_ = 0, bad_steps_ = 0;
   double ended_ = 0;

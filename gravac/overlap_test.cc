@@ -192,6 +192,22 @@ TEST(Overlap, SendsAboutAsManyAsTheFactorSaysByTheCutOfTheStepBefore) {
   });
 }
 
+// The same gradient again and again: what waits piles up below the cut.
+TEST(Overlap, SendsAboutAsManyAsTheFactorSaysOfAGradientThatStays) {
+  run_ranks(kRanks, [&](Comm& comm) {
+    Overlapped during("policy=static factor=20 exchange=all-gather", comm);
+    double sent = 0;
+    for (std::size_t step = 0; step < 60; ++step) {
+      std::vector<float> gradient =
+          testing::gradient_of("gauss", kEntries, static_cast<unsigned>(comm.rank()));
+      const StepReport report = during.step(gradient, step);
+      if (step >= 20) sent += static_cast<double>(report.entries_sent);
+    }
+    EXPECT_GT(sent, 40 * kEntries / 20 * 0.6);
+    EXPECT_LT(sent, 40 * kEntries / 20 * 1.6);
+  });
+}
+
 class ResumedOverlap : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(ResumedOverlap, GoesOnToTheBit) {

@@ -8,6 +8,8 @@ namespace gravac {
 struct Plan {
   double minimum = 1;
   double candidate = 1;  // >= minimum
+
+  bool operator==(const Plan&) const = default;
 };
 
 // What a step sends in the end.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import threading
 import time
-from typing import Any, Callable, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -31,9 +31,14 @@ class Peers:
         self.timeout = timeout
         self.cancelled = False
         self.group = group
-        self.rank, self.size = 0, 1
+        self.rank, self.size = 0, 1  # until others are found
         self._meeting = 0
         self.meet()
+
+    @property
+    def found(self) -> bool:
+        """Whether there is a process group."""
+        return self._meeting > 0
 
     def meet(self) -> None:
         """Finds the others as soon as torch.distributed is ready, which may be after this was made."""
@@ -103,7 +108,7 @@ class Peers:
         """Asks who else has noticed that something is wrong: whoever lives, by its own timeout at the latest."""
         if self.cancelled:
             return []
-        answered = set()
+        answered: Set[int] = set()
         patience = max(0.0, self.timeout - waited) + 0.8
 
         def ask() -> None:

@@ -71,7 +71,7 @@ class Session:
         self._optimizer = optimizer
         self._scaler = scaler
         self._scale: Optional[float] = None
-        self._log = log
+        self._log: Any = log
         self._log_every = log_every
         self._log_broken = False
         self._steps = 0
@@ -79,6 +79,7 @@ class Session:
         self._options = {
             name.replace("_", "-"): text_of(value) for name, value in options.items() if value is not None
         }
+        self._momentum: Optional[float] = None
         self._take_over_momentum()
         self._peers = Peers(process_group, timeout)
         _engine.check_options(self._options, self._peers.size)
@@ -98,7 +99,6 @@ class Session:
         if "optimizer-momentum" in self._options:
             raise Error("options: optimizer-momentum is taken from optimizer=")
         if self._options.get("memory") != "momentum":
-            self._momentum = None
             return
         if self._optimizer is None:
             raise Error("memory momentum: optimizer= is missing, the SGD whose momentum it takes over")
@@ -109,11 +109,10 @@ class Session:
 
     def _begin_step(self) -> None:
         """Follows the optimizer and the loss scale."""
-        if self._momentum is not None and momentum_of(self._optimizer) != self._momentum:
-            raise Error(
-                f"memory momentum: the optimizer's momentum is {momentum_of(self._optimizer)} now"
-                f" and was {self._momentum}"
-            )
+        if self._momentum is not None and self._optimizer is not None:
+            now = momentum_of(self._optimizer)
+            if now != self._momentum:
+                raise Error(f"memory momentum: the optimizer's momentum is {now} now and was {self._momentum}")
         if self._scaler is None:
             return
         scale = float(self._scaler.get_scale())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, Callable, Dict, Iterable, List, Optional, Union
 
 import torch
@@ -42,6 +43,8 @@ class Aggregator(Session):
     ) -> None:
         super().__init__(process_group=process_group, timeout=timeout, samples=samples, optimizer=optimizer,
                          scaler=scaler, log=log, log_every=log_every, options=options)  # fmt: skip
+        if self._peers.size == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1 and not self._peers.found:
+            raise Error("aggregator: WORLD_SIZE is above 1; call torch.distributed.init_process_group first")
         model = model_or_parameters if isinstance(model_or_parameters, torch.nn.Module) else None
         everything = list(model.parameters() if model is not None else model_or_parameters)  # type: ignore
         self._parameters: List[torch.Tensor] = [p for p in everything if p.requires_grad]

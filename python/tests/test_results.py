@@ -94,7 +94,9 @@ def test_aggregator_gives_what_the_cpp_aggregator_gives(size, compressor):
     exchange = "shared" if compressor == "randomk" else "reduce-scatter"
     for options in (
         dict(policy="static", factor=10, compressor=compressor, exchange=exchange),
-        dict(policy="accordion", factor_min=4, factor_max=40, interval=2, compressor=compressor, exchange=exchange),
+        dict(
+            policy="accordion", factor_min=4, factor_max=40, interval=2, compressor=compressor, exchange=exchange
+        ),
     ):
         expected = golden(size, {k.replace("_", "-"): v for k, v in options.items()})
         for means in run(size, feed_aggregator, options):

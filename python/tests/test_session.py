@@ -99,7 +99,11 @@ def load_all(rank, kind, states):
     fixture = Fixture(kind, **STATIC)
     fixture.state.load_state_dict(states)
     fixture.step([torch.zeros(g.shape) for g in gradients_of(rank, 0)])
-    return fixture.state.report()["step"], fixture.state.state_dict()["residual"], fixture.step(gradients_of(rank, 0))
+    return (
+        fixture.state.report()["step"],
+        fixture.state.state_dict()["residual"],
+        fixture.step(gradients_of(rank, 0)),
+    )
 
 
 def refuse_state(rank, kind, states):
@@ -167,7 +171,10 @@ def refusal(rank, options):
     "options, message",
     [
         (dict(polcy="dense"), "options: no such option 'polcy'; did you mean 'policy'?"),
-        (dict(policy="magic"), "policy: no such policy 'magic'; known: dense, static, gravac, progress, accordion"),
+        (
+            dict(policy="magic"),
+            "policy: no such policy 'magic'; known: dense, static, gravac, progress, accordion",
+        ),
         (dict(compressor="top-k"), "no such compressor 'top-k'"),
         (dict(policy="static", factor=0.5), "factor: 0.5 found, a number >= 1 expected"),
         (dict(policy="gravac", epsilon=1.5), "epsilon 1.5"),
@@ -247,7 +254,9 @@ def real_scaler(rank):
     return flat(model.parameters())
 
 
-@pytest.mark.skipif(not hasattr(getattr(torch, "amp", None), "GradScaler"), reason="torch 1.13: GradScaler wants CUDA")
+@pytest.mark.skipif(
+    not hasattr(getattr(torch, "amp", None), "GradScaler"), reason="torch 1.13: GradScaler wants CUDA"
+)
 def test_works_with_the_real_grad_scaler():
     ours, theirs = run(2, real_scaler)
     assert torch.equal(ours, theirs)
@@ -328,8 +337,11 @@ def alone():
     return flat(p.grad for p in model.parameters())
 
 
-def test_works_alone_without_a_process_group():
+def test_works_alone_without_a_process_group(monkeypatch):
     assert torch.equal(alone(), flat(gradients_of(0, 0)))
+    monkeypatch.setenv("WORLD_SIZE", "2")  # under torchrun, and too early
+    with pytest.raises(gravac.Error, match="call torch.distributed.init_process_group first"):
+        alone()
 
 
 def test_has_nothing_to_report_or_save_before_the_first_step():
