@@ -29,6 +29,8 @@ bench: build
 	@build/bench/goals
 	@build/bench/exchanges
 	@bench/training build/gravac
+	@scripts/torch2 build/venv-torch
+	@PYTHONPATH=build/python build/venv-torch/bin/python bench/ddp.py
 
 install: build
 	@cmake --install build --prefix $(prefix)
