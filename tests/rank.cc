@@ -1,6 +1,6 @@
 // One rank of an integration test: runs a scenario over a real backend.
-//   rank --backend gloo --store FILE --rank R --size N --scenario laws
-//   mpirun -n 4 rank --backend mpi --scenario laws
+//   rank_gloo --store FILE --rank R --size N --scenario laws
+//   mpirun -n 4 rank_mpi --scenario laws
 // Prints one line: "ok DIGEST" and exits 0, or what went wrong and exits 1.
 // Scenarios: laws; run (steps for ever, writing each to a file: for being killed or stopped);
 // straggler (steps until one is named); mismatch (rank 1 is configured differently); damage and replay (rank
@@ -220,11 +220,10 @@ void steps_for_ever(Comm& comm, const std::string& out) {
 
 int main(int argc, char** argv) {
   CLI::App app("One rank of an integration test", "rank");
-  std::string backend = "gloo", scenario = "laws";
+  std::string scenario = "laws";
   gravac::GlooOptions gloo;
   double timeout = 10;
   std::string out;
-  app.add_option("--backend", backend);
   app.add_option("--scenario", scenario);
   app.add_option("--store", gloo.store);
   app.add_option("--rank", gloo.rank);
@@ -235,7 +234,11 @@ int main(int argc, char** argv) {
   std::string answer;
   gloo.timeout = std::chrono::duration<double>(timeout);
   try {
-    const auto comm = backend == "mpi" ? gravac::make_mpi_comm(gloo.timeout) : gravac::make_gloo_comm(gloo);
+#ifdef GRAVAC_GLOO
+    const auto comm = gravac::make_gloo_comm(gloo);
+#else
+    const auto comm = gravac::make_mpi_comm(gloo.timeout);
+#endif
     if (!out.empty()) {
       std::ofstream(out + "/pid." + std::to_string(comm->rank())) << getpid() << std::endl;
       answer = out + "/answer." + std::to_string(comm->rank());
