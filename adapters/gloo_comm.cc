@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "adapters/parts.h"
 #include "adapters/roll_call.h"
 #include "gravac/require.h"
 
@@ -78,24 +79,11 @@ class GlooComm final : public Comm {
   }
 
   void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
-    // Lengths first: everybody's row of them.
-    std::vector<std::int64_t> send(size()), all(size() * size()), receive(size());
-    std::vector<std::byte> out;
-    for (std::size_t r = 0; r < size(); ++r) {
-      send[r] = static_cast<std::int64_t>(parts[r].size());
-      out.insert(out.end(), parts[r].begin(), parts[r].end());
-    }
-    all_gather(std::as_bytes(std::span(send)), std::as_writable_bytes(std::span(all)));
-    std::vector<std::size_t> lengths;
-    for (std::size_t r = 0; r < size(); ++r) {
-      receive[r] = all[r * size() + rank()];
-      lengths.push_back(static_cast<std::size_t>(receive[r]));
-    }
-    received.resize(lengths);
-    if (std::all_of(all.begin(), all.end(), [](std::int64_t length) { return length == 0; })) return;
-    at::Tensor input = bytes_of(out.data(), out.size());
+    Parts all = tell_lengths(*this, parts, received);
+    if (!all.any) return;
+    at::Tensor input = bytes_of(all.out.data(), all.out.size());
     at::Tensor output = bytes_of(received.bytes().data(), received.bytes().size());
-    wait("all_to_all", [&] { return group_->alltoall_base(output, input, receive, send, {}); });
+    wait("all_to_all", [&] { return group_->alltoall_base(output, input, all.receive, all.send, {}); });
   }
 
  private:

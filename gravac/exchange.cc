@@ -8,6 +8,21 @@
 #include "gravac/require.h"
 
 namespace gravac {
+namespace {
+
+// Multiplies the values, and returns their energy then: both while a piece is in the cache.
+double scale(std::span<float> values, float factor) {
+  constexpr std::size_t kPiece = 2048;
+  double sum = 0;
+  for (; !values.empty(); values = values.subspan(std::min(kPiece, values.size()))) {
+    const std::span<float> piece = values.first(std::min(kPiece, values.size()));
+    for (float& value : piece) value *= factor;
+    sum += energy(piece);
+  }
+  return sum;
+}
+
+}  // namespace
 
 std::string_view to_string(Route route) {
   switch (route) {
@@ -102,22 +117,6 @@ void LinkModel::load(std::span<const double> state) {
 Exchange::Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values values,
                    std::vector<std::size_t> cuts)
     : comm_(comm), clock_(clock), entries_(entries), values_(values), cuts_(std::move(cuts)) {}
-
-namespace {
-
-// Multiplies the values, and returns their energy then: both while a piece is in the cache.
-double scale(std::span<float> values, float factor) {
-  constexpr std::size_t kPiece = 2048;
-  double sum = 0;
-  for (; !values.empty(); values = values.subspan(std::min(kPiece, values.size()))) {
-    const std::span<float> piece = values.first(std::min(kPiece, values.size()));
-    for (float& value : piece) value *= factor;
-    sum += energy(piece);
-  }
-  return sum;
-}
-
-}  // namespace
 
 Traffic Exchange::mean_dense(std::span<float> values) {
   const auto ranks = static_cast<double>(comm_.size());

@@ -31,7 +31,7 @@ struct Traffic {
   std::size_t bytes_sent = 0, bytes_received = 0;  // payload of ours that crosses the network
   std::size_t entries_sent = 0, entries_decoded = 0;
   double mean_energy = 0;    // of a dense mean; not finite if a number of some rank was bad
-  double scale_seconds = 0;  // of making a dense sum the mean
+  double scale_seconds = 0;  // of making a dense sum the mean, and looking at it
   double take_seconds = 0, decode_seconds = 0;
 };
 

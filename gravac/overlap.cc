@@ -200,21 +200,17 @@ void Overlap::send_plain(Part& part) {
 void Overlap::set_aside(Part& part) {
   part.aside.clear();
   if (!options_.hold_unused || !(pending_ || options_.momentum)) return;
-  std::size_t begin = 0;
-  for (const std::size_t s : part.segments) {
-    const std::size_t size = layout_.segments()[s].size;
-    const std::span<const float> gradient = std::span<const float>(part.gradient).subspan(begin, size);
-    if (std::ranges::all_of(gradient, [](float g) { return g == 0; })) {
-      for (const std::size_t m : {0, 1}) {
-        const std::span<float> whole = kMemories[m].of(*part.lane);
-        if (whole.empty()) continue;
-        const std::span<float> values = whole.subspan(begin, size);
-        part.aside.push_back({m, begin, {values.begin(), values.end()}});
-        std::ranges::fill(values, 0.0f);
-      }
+  each_segment(part, [&](const Segment& segment, std::size_t begin) {
+    const std::span<float> gradient = part.gradient.subspan(begin, segment.size);
+    if (!std::ranges::all_of(gradient, [](float g) { return g == 0; })) return;
+    for (const std::size_t m : {0, 1}) {
+      const std::span<float> whole = kMemories[m].of(*part.lane);
+      if (whole.empty()) continue;
+      const std::span<float> values = whole.subspan(begin, segment.size);
+      part.aside.push_back({m, begin, {values.begin(), values.end()}});
+      std::ranges::fill(values, 0.0f);
     }
-    begin += size;
-  }
+  });
 }
 
 void Overlap::put_back(Part& part) {
@@ -238,12 +234,6 @@ bool Overlap::any_bad(bool mine) {
   const double answer = mine ? 1 : 0;
   const std::vector<double> all = comm_.all_gather(std::span<const double>(&answer, 1));
   return std::any_of(all.begin(), all.end(), [](double one) { return one != 0; });
-}
-
-bool Overlap::wait(double seconds) {
-  std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                           [&] { return failed_ || next_ == lanes_.size(); });
 }
 
 StepReport Overlap::finish(double samples) {
@@ -308,12 +298,9 @@ StepReport Overlap::finish(double samples) {
 }
 
 void Overlap::watch(const Part& part) {
-  std::span<const float> rest = part.gradient;
-  for (const std::size_t s : part.segments) {
-    const Segment& segment = layout_.segments()[s];
-    agreement_.watch(segment.begin, rest.first(segment.size));
-    rest = rest.subspan(segment.size);
-  }
+  each_segment(part, [&](const Segment& segment, std::size_t begin) {
+    agreement_.watch(segment.begin, part.gradient.subspan(begin, segment.size));
+  });
 }
 
 void Overlap::rescale(float ratio) {
@@ -414,13 +401,12 @@ Checkpoint Overlap::save() {
 std::vector<float> Overlap::whole(const Memory& memory) {
   std::vector<float> all(size_of(memory));
   for (Part& part : lanes_) {
-    std::span<const float> rest = memory.of(*part.lane);
-    if (rest.empty()) continue;
-    for (const std::size_t s : part.segments) {
-      const Segment& segment = layout_.segments()[s];
-      std::ranges::copy(rest.first(segment.size), all.begin() + static_cast<std::ptrdiff_t>(segment.begin));
-      rest = rest.subspan(segment.size);
-    }
+    const std::span<const float> mine = memory.of(*part.lane);
+    if (mine.empty()) continue;
+    each_segment(part, [&](const Segment& segment, std::size_t begin) {
+      std::ranges::copy(mine.subspan(begin, segment.size),
+                        all.begin() + static_cast<std::ptrdiff_t>(segment.begin));
+    });
   }
   return all;
 }
@@ -429,11 +415,10 @@ std::vector<float> Overlap::whole(const Memory& memory) {
 std::vector<float> Overlap::part_of(const std::vector<float>& all, const Part& part) const {
   std::vector<float> mine;
   if (all.empty()) return mine;
-  for (const std::size_t s : part.segments) {
-    const Segment& segment = layout_.segments()[s];
+  each_segment(part, [&](const Segment& segment, std::size_t) {
     const auto from = all.begin() + static_cast<std::ptrdiff_t>(segment.begin);
     mine.insert(mine.end(), from, from + static_cast<std::ptrdiff_t>(segment.size));
-  }
+  });
   return mine;
 }
 

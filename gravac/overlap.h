@@ -61,9 +61,6 @@ class Overlap {
 
   void call() { agreement_.call(); }  // as Aggregator::call
 
-  // True as soon as finish() would not have to wait, or after so many seconds false.
-  bool wait(double seconds);
-
   void rescale(float ratio);  // as Aggregator::rescale
 
   // As of Aggregator; between steps. Buckets may be cut otherwise when loading.
@@ -94,6 +91,15 @@ class Overlap {
   void work();
   void send(Part& part);
   void send_plain(Part& part);
+  // Calls visit(segment, where it begins in the bucket) for the segments of a bucket.
+  template <class Visit>
+  void each_segment(const Part& part, const Visit& visit) const {
+    std::size_t begin = 0;
+    for (const std::size_t s : part.segments) {
+      visit(layout_.segments()[s], begin);
+      begin += layout_.segments()[s].size;
+    }
+  }
   bool any_bad(bool mine);
   void set_aside(Part& part);
   void put_back(Part& part);

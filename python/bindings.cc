@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "adapters/parts.h"
 #include "adapters/roll_call.h"
 #include "gravac/aggregator.h"
 #include "gravac/clock.h"
@@ -69,30 +70,15 @@ class PythonComm final : public Comm {
   }
 
   void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
-    // Lengths first: everybody's row of them.
-    std::vector<std::int64_t> send(size_), table(size_ * size_), receive(size_);
-    std::vector<std::size_t> lengths;
-    std::vector<std::byte> out;
-    for (std::size_t r = 0; r < size_; ++r) {
-      send[r] = static_cast<std::int64_t>(parts[r].size());
-      out.insert(out.end(), parts[r].begin(), parts[r].end());
-    }
-    all_gather(std::as_bytes(std::span(send)), std::as_writable_bytes(std::span(table)));
-    bool any = false;
-    for (const std::int64_t length : table) any |= length > 0;
-    for (std::size_t r = 0; r < size_; ++r) {
-      receive[r] = table[r * size_ + rank_];
-      lengths.push_back(static_cast<std::size_t>(receive[r]));
-    }
-    received.resize(lengths);
-    if (!any) return;
+    const Parts all = tell_lengths(*this, parts, received);
+    if (!all.any) return;
     if (size_ == 1) {
-      std::memcpy(received.bytes().data(), out.data(), out.size());
+      std::memcpy(received.bytes().data(), all.out.data(), all.out.size());
       return;
     }
     call("all_to_all", [&](const py::object& ask) {
-      return ask(view(received.bytes().data(), received.bytes().size()), view(out.data(), out.size()),
-                 receive, send);
+      return ask(view(received.bytes().data(), received.bytes().size()), view(all.out.data(), all.out.size()),
+                 all.receive, all.send);
     });
   }
 
@@ -277,12 +263,7 @@ PYBIND11_MODULE(_engine, m) {
     for (const py::dict& state : states) saved.push_back(from_python(state));
     return to_python(reshard(saved, rank, ranks));
   });
-  m.def("check_options", [](const Options& options, std::size_t ranks) {
-    make_setup(options, Layout(1), ranks);
-  });
-  m.def("option_names", [] {
-    const auto names = option_names();
-    return std::vector<std::string>(names.begin(), names.end());
-  });
+  m.def("check_options",
+        [](const Options& options, std::size_t ranks) { make_setup(options, Layout(1), ranks); });
   m.def("run_in_threads", &run_in_threads);
 }

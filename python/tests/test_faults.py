@@ -78,7 +78,7 @@ def test_ctrl_c_works_while_a_peer_hangs(kind):
     started = processes(kind)
     try:
         os.kill(started[2][0].pid, signal.SIGSTOP)
-        time.sleep(0.5)
+        time.sleep(0.5)  # until rank 0 waits for it; nothing tells from outside
         os.kill(started[0][0].pid, signal.SIGINT)
         began = time.monotonic()
         well, message = result(started[0], 10)
