@@ -38,6 +38,7 @@ from torch.nn.utils import skip_init
 import gravac
 
 LAYERS, WIDTH, BATCH, FACTOR = 6, 2048, 64, 100
+PARTS = ("compress", "agree", "exchange", "decode")
 
 
 # The hooks.
@@ -114,10 +115,13 @@ def timed_hook(timed: Timed, bucket: dist.GradBucket) -> torch.futures.Future[to
 class Ours:
     def __init__(self, **options):
         self.state = gravac.GravacState(**options)
+        self.parts = []
 
     def seconds(self):
+        """Of the last step."""
         found = self.state.report()
-        return sum(found[part + "_seconds"] for part in ("compress", "agree", "exchange", "decode"))
+        self.parts.append([found[part + "_seconds"] for part in PARTS])
+        return sum(self.parts[-1])
 
 
 def power_sgd(rank):
@@ -236,6 +240,8 @@ class Runner:
         self.step_seconds, self.hook_seconds = [], []
         if self.hook is not None:
             self.hook.seconds()
+        if isinstance(self.hook, Ours):
+            self.hook.parts = []
 
     def result(self):
         found = {"step": statistics.median(self.step_seconds), "hook": None}
@@ -243,9 +249,8 @@ class Runner:
             found["hook"] = statistics.median(self.hook_seconds)
         if isinstance(self.hook, Ours):
             report = self.hook.state.report()
-            found.update(factor=report["factor"], bytes=report["bytes_sent"], parts={
-                part: report[part + "_seconds"] for part in ("compress", "agree", "exchange", "decode")
-            })  # fmt: skip
+            found.update(factor=report["factor"], bytes=report["bytes_sent"])
+            found["parts"] = dict(zip(PARTS, map(statistics.median, zip(*self.hook.parts))))
         return found
 
 
@@ -422,7 +427,7 @@ def show(title, results):
         line += f"{found['step'] / plain:9.2f}"
         if "factor" in found:
             parts = ", ".join(f"{part} {1e3 * seconds:.1f}" for part, seconds in found["parts"].items())
-            line += f"   last step: factor {found['factor']:.3g}, {found['bytes'] / 1e6:.2f} MB, ms: {parts}"
+            line += f"   {parts}; last step: factor {found['factor']:.3g}, {found['bytes'] / 1e6:.2f} MB"
         print(line, flush=True)
 
 

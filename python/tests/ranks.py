@@ -9,7 +9,7 @@ import os
 import tempfile
 import traceback
 import warnings
-from typing import Any, Callable, List
+from typing import Any, Callable, List, Optional
 
 import torch
 import torch.distributed as dist
@@ -55,12 +55,14 @@ def flat(tensors) -> torch.Tensor:
     return torch.cat([t.detach().float().reshape(-1) for t in tensors])
 
 
-def _child(function: Callable, rank: int, size: int, store: str, arguments: tuple, pipe: Any) -> None:
+def _child(function: Callable, rank: int, size: int, store: Optional[str], arguments: tuple, pipe: Any) -> None:
     try:
         torch.set_num_threads(1)
-        dist.init_process_group(
-            "gloo", init_method=store, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=60)
-        )
+        if store is not None:
+            dist.init_process_group(
+                "gloo", init_method=store, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=60)
+            )
+            dist.barrier()  # who leaves early must not be missed by who is still connecting
         value = io.BytesIO()
         torch.save(function(rank, *arguments), value)  # tensors by value: this process ends
         pipe.send((True, value.getvalue()))
@@ -80,9 +82,10 @@ def _load(data: bytes) -> Any:
             return torch.load(io.BytesIO(data))
 
 
-def start(size: int, function: Callable, *arguments: Any, store: str = ""):
-    """Processes that run function(rank, ...), and a pipe from each."""
-    store = store or "file://" + tempfile.mktemp(prefix="gravac-store-")
+def start(size: int, function: Callable, *arguments: Any, store: Optional[str] = ""):
+    """Processes that run function(rank, ...), and a pipe from each. They form a group, unless there is no store."""
+    if store == "":
+        store = "file://" + tempfile.mktemp(prefix="gravac-store-")
     started = []
     for rank in range(size):
         receiver, sender = _fork.Pipe(duplex=False)
@@ -106,12 +109,12 @@ def result(started, seconds: float = 60):
         return False, "died"
 
 
-def run(size: int, function: Callable, *arguments: Any) -> list:
+def run(size: int, function: Callable, *arguments: Any, store: Optional[str] = "") -> list:
     """What function(rank, ...) returned on each rank."""
-    started = start(size, function, *arguments)
+    started = start(size, function, *arguments, store=store)
     results = [result(one) for one in started]
     for process, _ in started:
         process.join()
-    for well, value in results:
-        assert well, value
+    failed = [f"rank {rank}: {value}" for rank, (well, value) in enumerate(results) if not well]
+    assert not failed, "\n".join(failed)
     return [value for _, value in results]
