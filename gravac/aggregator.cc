@@ -86,10 +86,9 @@ void Aggregator::rescale(float ratio) {
 Checkpoint Aggregator::save() {
   Checkpoint checkpoint;
   agreement_.save(checkpoint);
-  const StepState step = lane_.step().state();
   checkpoint.add("steps", std::vector<double>{static_cast<double>(steps_), static_cast<double>(bad_steps_),
-                                              static_cast<double>(expected_), static_cast<double>(step.steps),
-                                              step.spread});
+                                              static_cast<double>(expected_)});
+  checkpoint.add("lane", lane_.numbers());
   checkpoint.add("residual", std::span<const float>(lane_.step().residual()));
   checkpoint.add("velocity", std::span<const float>(lane_.velocity()));
   checkpoint.add("previous", std::span<const float>(lane_.previous()));
@@ -99,12 +98,12 @@ Checkpoint Aggregator::save() {
 void Aggregator::load(const Checkpoint& checkpoint) {
   // Read everything before anything is changed.
   auto agreement = agreement_.read(checkpoint);
-  const std::vector<double> steps = checkpoint.numbers("steps", 5);
+  const std::vector<double> steps = checkpoint.numbers("steps", 3);
   require(steps[2] >= 0 && steps[2] <= 2, "checkpoint: 'steps' names an unknown decision");
   const std::vector<float> residual = checkpoint.floats("residual", lane_.step().residual().size());
   const std::vector<float> velocity = checkpoint.floats("velocity", lane_.velocity().size());
   const std::vector<float> previous = checkpoint.floats("previous", lane_.previous().size());
-  lane_.step().restore({static_cast<std::uint64_t>(steps[3]), steps[4]}, residual);
+  lane_.restore(checkpoint.numbers("lane"), residual);
 
   agreement_.adopt(std::move(agreement));
   std::ranges::copy(velocity, lane_.velocity().begin());

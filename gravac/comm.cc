@@ -16,23 +16,40 @@ void Messages::resize(std::span<const std::size_t> lengths) {
   bytes_.resize(end);
 }
 
-void Comm::all_gather(std::span<const std::byte> mine, Messages& all) {
-  const std::uint64_t length = mine.size();
-  std::vector<std::uint64_t> lengths(size());
-  all_gather(std::as_bytes(std::span(&length, 1)), std::as_writable_bytes(std::span(lengths)));
-  all.resize(std::vector<std::size_t>(lengths.begin(), lengths.end()));
-
-  // Messages travel at the length of the longest: they are about equally long.
-  const std::size_t longest = *std::max_element(lengths.begin(), lengths.end());
-  if (longest == 0) return;
-  padded_.resize(longest);
-  gathered_.resize(longest * size());
-  std::copy(mine.begin(), mine.end(), padded_.begin());
+std::size_t Comm::all_gather(std::span<const std::byte> mine, Messages& all, std::size_t room) {
+  // Lengths, with as much of the messages as there is room for.
+  std::uint64_t length = mine.size();
+  padded_.assign(sizeof length + room, std::byte{0});
+  std::memcpy(padded_.data(), &length, sizeof length);
+  std::ranges::copy(mine.first(std::min(room, mine.size())), padded_.begin() + sizeof length);
+  gathered_.resize(padded_.size() * size());
   all_gather(std::span<const std::byte>(padded_), std::span<std::byte>(gathered_));
-  for (std::size_t i = 0; i < size(); ++i) {
-    std::copy_n(gathered_.begin() + static_cast<std::ptrdiff_t>(i * longest), lengths[i],
-                all.message(i).begin());
+
+  std::vector<std::size_t> lengths;
+  for (std::size_t rank = 0; rank < size(); ++rank) {
+    std::memcpy(&length, gathered_.data() + rank * padded_.size(), sizeof length);
+    lengths.push_back(length);
   }
+  all.resize(lengths);
+  const auto collect = [&](std::size_t from, std::size_t skipped) {
+    for (std::size_t rank = 0; rank < size(); ++rank) {
+      const std::span<std::byte> message = all.message(rank);
+      if (message.size() <= from) continue;
+      const std::size_t count = std::min(message.size() - from, padded_.size() - skipped);
+      std::memcpy(message.data() + from, gathered_.data() + rank * padded_.size() + skipped, count);
+    }
+  };
+  collect(0, sizeof length);
+  const std::size_t longest = std::ranges::max(lengths);
+  if (longest <= room) return padded_.size();
+
+  // What is left travels at the length of the longest: they are about equally long.
+  padded_.assign(longest - room, std::byte{0});
+  if (mine.size() > room) std::ranges::copy(mine.subspan(room), padded_.begin());
+  gathered_.resize(padded_.size() * size());
+  all_gather(std::span<const std::byte>(padded_), std::span<std::byte>(gathered_));
+  collect(room, 0);
+  return sizeof length + longest;
 }
 
 std::vector<double> Comm::all_gather(std::span<const double> mine) {

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,8 +58,14 @@ class Comm {
   // Lengths are arbitrary, zero included. REQUIRES: parts.size() == size().
   virtual void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) = 0;
 
-  // Everybody's `mine`, of any length. Two operations: lengths, then bytes.
-  void all_gather(std::span<const std::byte> mine, Messages& all);
+  // Begins an all_reduce, which may still be under way when this returns, and several may be;
+  // calling what it returns waits for the end, as all_reduce does. Returns nothing, and begins
+  // nothing, where that cannot be done. REQUIRES: no other operation meanwhile.
+  virtual std::function<void()> start_all_reduce([[maybe_unused]] std::span<float> values) { return {}; }
+
+  // Everybody's `mine`, of any length. One operation if none is longer than `room`, the same
+  // everywhere; else what is left of them in a second. Returns how many bytes a message took.
+  std::size_t all_gather(std::span<const std::byte> mine, Messages& all, std::size_t room = 0);
 
   // Everybody's numbers, by rank: the same on all ranks whatever the backend, so
   // that whatever is computed from them alone is agreed. REQUIRES: the same size everywhere.

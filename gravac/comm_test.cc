@@ -40,12 +40,16 @@ TEST(ThreadComm, AllGatherBringsMessagesOfAnyLength) {
   for (const std::size_t ranks : kRanks) {
     run_ranks(ranks, [&](Comm& comm) {
       for (const std::size_t scale : {0, 1, 100}) {
-        Messages all;
-        comm.all_gather(message_of(comm.rank(), 0, scale * comm.rank()), all);
-        ASSERT_EQ(all.size(), ranks);
-        for (std::size_t r = 0; r < ranks; ++r) {
-          const auto expected = message_of(r, 0, scale * r);
-          ASSERT_TRUE(std::equal(all[r].begin(), all[r].end(), expected.begin(), expected.end()));
+        for (const std::size_t room : {0, 1, 50, 100, 1000}) {
+          Messages all;
+          const std::size_t bytes =
+              comm.all_gather(message_of(comm.rank(), 0, scale * comm.rank()), all, room);
+          ASSERT_EQ(bytes, 8 + std::max(room, scale * (ranks - 1)));
+          ASSERT_EQ(all.size(), ranks);
+          for (std::size_t r = 0; r < ranks; ++r) {
+            const auto expected = message_of(r, 0, scale * r);
+            ASSERT_TRUE(std::equal(all[r].begin(), all[r].end(), expected.begin(), expected.end()));
+          }
         }
       }
     });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gravac/checksum.h"
 #include "gravac/histogram.h"
 #include "gravac/kernels.h"
 #include "gravac/require.h"
@@ -38,6 +39,11 @@ std::string_view to_string(Route route) {
   return "";
 }
 
+std::uint64_t Order::digest() const {
+  const double numbers[] = {static_cast<double>(sent), static_cast<double>(route), factor};
+  return checksum(std::as_bytes(std::span(numbers)));
+}
+
 std::optional<Route> route_from_string(std::string_view name) {
   if (name == "auto") return std::nullopt;
   for (const Route route : {Route::dense, Route::all_gather, Route::reduce_scatter, Route::shared}) {
@@ -52,10 +58,10 @@ Volume volume_of(Route route, std::size_t ranks, double entries, double payload)
   switch (route) {
     case Route::dense:  // a ring, there and back
       return {2 * (n - 1), 2 * (n - 1) / n * 4 * entries};
-    case Route::all_gather:  // lengths first
-      return {2 * (n - 1), (n - 1) * payload};
-    case Route::reduce_scatter:  // a share to each; then lengths; then twice a share from each
-      return {3 * (n - 1), (n - 1) / n * payload + (n - 1) / n * 2 * payload};
+    case Route::all_gather:
+      return {n - 1, (n - 1) * payload};
+    case Route::reduce_scatter:  // a share to each; then twice a share from each
+      return {2 * (n - 1), (n - 1) / n * payload + (n - 1) / n * 2 * payload};
     case Route::shared:
       return {2 * (n - 1), 2 * (n - 1) / n * payload};
   }
@@ -118,15 +124,13 @@ Exchange::Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values v
                    std::vector<std::size_t> cuts)
     : comm_(comm), clock_(clock), entries_(entries), values_(values), cuts_(std::move(cuts)) {}
 
-Traffic Exchange::mean_dense(std::span<float> values) {
+Traffic Exchange::mean_dense(std::span<float> values, const std::function<void()>& wait) {
   const auto ranks = static_cast<double>(comm_.size());
-  std::size_t begin = 0;
-  for (const std::size_t end : cuts_) {
-    if (values.size() != entries_ || end <= begin || end >= values.size()) continue;
-    comm_.all_reduce(values.subspan(begin, end - begin));
-    begin = end;
+  if (wait) {
+    wait();
+  } else {
+    sum_dense(values);
   }
-  comm_.all_reduce(values.subspan(begin));
   const auto bytes =
       static_cast<std::size_t>(2 * (ranks - 1) / ranks * 4 * static_cast<double>(values.size()));
   Traffic traffic{.bytes_sent = bytes, .bytes_received = bytes, .entries_sent = values.size()};
@@ -136,25 +140,61 @@ Traffic Exchange::mean_dense(std::span<float> values) {
   return traffic;
 }
 
-Traffic Exchange::mean_sparse(Route route, SparseView mine, std::uint64_t step, std::uint64_t plan,
-                              std::span<float> out, std::span<float> residual) {
+void Exchange::sum_dense(std::span<float> values) {
+  std::size_t begin = 0;
+  for (const std::size_t end : cuts_) {
+    if (values.size() != entries_ || end <= begin || end >= values.size()) continue;
+    comm_.all_reduce(values.subspan(begin, end - begin));
+    begin = end;
+  }
+  comm_.all_reduce(values.subspan(begin));
+}
+
+Traffic Exchange::mean_sparse(const Order& order, std::optional<SparseView> mine, std::span<float> out,
+                              std::span<float> residual) {
   require(out.size() == entries_ && (residual.empty() || residual.size() == entries_), "exchange: room for ",
           out.size(), " entries found, ", entries_, " expected");
-  const Stamp stamp{step, plan, 0, static_cast<std::uint32_t>(entries_)};
-  std::fill(out.begin(), out.end(), 0.0f);
-  switch (route) {
+  require(mine || order.tells_bad(), "exchange: ", to_string(order.route), " cannot tell of bad numbers");
+  const Stamp stamp{order.step, order.digest(), 0, static_cast<std::uint32_t>(entries_)};
+  const double expected = static_cast<double>(entries_) / order.factor;
+  switch (order.route) {
     case Route::all_gather:
-      return by_all_gather(mine, stamp, out, residual);
+      return by_all_gather(mine, stamp, expected, out, residual);
     case Route::reduce_scatter:
-      return by_reduce_scatter(mine, stamp, out, residual);
+      return by_reduce_scatter(mine, stamp, expected, out, residual);
     case Route::shared:
-      return by_shared(mine, out);
+      return by_shared(*mine, out);
     case Route::dense:
       break;
   }
   // Chosen entries by the dense route: worth it where little was left out.
-  for (std::size_t i = 0; i < mine.size(); ++i) out[mine.positions[i]] = mine.values[i];
+  std::ranges::fill(out, 0.0f);
+  for (std::size_t i = 0; i < mine->size(); ++i) out[mine->positions[i]] = mine->values[i];
   return mean_dense(out);
+}
+
+// Everybody's message, for so many entries as were ordered.
+void Exchange::gather(std::span<const std::byte> message, double expected, Traffic& traffic) {
+  // Their lengths scatter a little from step to step. Room for more costs time on every step, too
+  // little costs a second operation on some.
+  constexpr double kMostSpare = 4096;
+  const double likely = bytes_seen_ * expected;
+  const auto room =
+      bytes_seen_ > 0 ? static_cast<std::size_t>(likely + std::min(likely / 16, kMostSpare)) : 0;
+  const std::size_t bytes = (comm_.size() - 1) * comm_.all_gather(message, received_, room);
+  traffic.bytes_sent += bytes;
+  traffic.bytes_received += bytes;
+  std::size_t longest = 0;
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) longest = std::max(longest, received_[rank].size());
+  if (longest > 0) bytes_seen_ = static_cast<double>(longest) / expected;
+}
+
+// No message is empty but those of ranks that have bad numbers.
+bool Exchange::some_sent_nothing() const {
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
+    if (received_[rank].empty()) return true;
+  }
+  return false;
 }
 
 // What receivers get differs from what was to be sent by rounding: that waits.
@@ -174,16 +214,17 @@ void Exchange::decode(std::size_t rank, const Stamp& stamp, float scale, std::sp
     throw Error("exchange: from rank " + std::to_string(rank) + ": " + error.what());
   }
   traffic.decode_seconds += clock_.now() - start;
-  if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
 }
 
-Traffic Exchange::by_all_gather(SparseView mine, Stamp stamp, std::span<float> out,
-                                std::span<float> residual) {
-  const auto message = wire_.encode(mine, stamp, values_);
-  keep_rounding(mine, residual);
-  const std::size_t others = comm_.size() - 1;
-  Traffic traffic{.bytes_sent = others * message.size(), .entries_sent = mine.size()};
-  comm_.all_gather(message, received_);
+Traffic Exchange::by_all_gather(std::optional<SparseView> mine, Stamp stamp, double expected,
+                                std::span<float> out, std::span<float> residual) {
+  Traffic traffic;
+  gather(mine ? wire_.encode(*mine, stamp, values_) : std::span<const std::byte>(), expected, traffic);
+  traffic.bad = some_sent_nothing();
+  if (traffic.bad) return traffic;
+  traffic.entries_sent = mine->size();
+  keep_rounding(*mine, residual);
+  std::ranges::fill(out, 0.0f);
   const float scale = 1 / static_cast<float>(comm_.size());
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {  // in the order of ranks, on every rank
     decode(rank, stamp, scale, out, traffic);
@@ -199,28 +240,35 @@ Stamp Exchange::part_of(std::size_t rank, Stamp stamp) const {
   return stamp;
 }
 
-Traffic Exchange::by_reduce_scatter(SparseView mine, Stamp stamp, std::span<float> out,
-                                    std::span<float> residual) {
+Traffic Exchange::by_reduce_scatter(std::optional<SparseView> mine, Stamp stamp, double expected,
+                                    std::span<float> out, std::span<float> residual) {
   Traffic traffic;
-  parts_.resize(comm_.size());
+  parts_.assign(comm_.size(), {});
   std::vector<std::span<const std::byte>> views;
   std::size_t begin = 0;
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
-    const Stamp part = part_of(rank, stamp);
-    const auto end = static_cast<std::size_t>(
-        std::lower_bound(mine.positions.begin() + static_cast<std::ptrdiff_t>(begin), mine.positions.end(),
-                         std::uint64_t{part.begin} + part.entries) -
-        mine.positions.begin());
-    const SparseView share{mine.positions.subspan(begin, end - begin),
-                           mine.values.subspan(begin, end - begin)};
-    const auto message = wire_.encode(share, part, values_);
-    keep_rounding(share, residual);
-    parts_[rank].assign(message.begin(), message.end());
+    if (mine) {
+      const Stamp part = part_of(rank, stamp);
+      const auto end = static_cast<std::size_t>(
+          std::lower_bound(mine->positions.begin() + static_cast<std::ptrdiff_t>(begin),
+                           mine->positions.end(), std::uint64_t{part.begin} + part.entries) -
+          mine->positions.begin());
+      const SparseView share{mine->positions.subspan(begin, end - begin),
+                             mine->values.subspan(begin, end - begin)};
+      const auto message = wire_.encode(share, part, values_);
+      keep_rounding(share, residual);
+      parts_[rank].assign(message.begin(), message.end());
+      begin = end;
+    }
     views.push_back(parts_[rank]);
-    if (rank != comm_.rank()) traffic.bytes_sent += message.size();
-    begin = end;
+    if (rank != comm_.rank()) traffic.bytes_sent += parts_[rank].size();
   }
   comm_.all_to_all(views, received_);
+  traffic.bad = some_sent_nothing();
+  if (traffic.bad) return traffic;
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
+    if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
+  }
 
   // This rank's part: the sum over ranks, in their order.
   const Stamp part = part_of(comm_.rank(), stamp);
@@ -231,7 +279,7 @@ Traffic Exchange::by_reduce_scatter(SparseView mine, Stamp stamp, std::span<floa
 
   // Of the sums the largest are told to everybody, twice a rank's share of what was
   // sent, so that the volume does not grow with the number of ranks. The rest waits here.
-  const auto sent = static_cast<double>(mine.size());
+  const auto sent = static_cast<double>(mine->size());
   const std::size_t keep =
       std::max<std::size_t>(1, static_cast<std::size_t>(2 * sent / static_cast<double>(comm_.size())));
   const auto nonzero =
@@ -251,9 +299,9 @@ Traffic Exchange::by_reduce_scatter(SparseView mine, Stamp stamp, std::span<floa
   }
   const auto message = wire_.encode(reduced_, part, values_);
   keep_rounding(reduced_, residual);
-  traffic.bytes_sent += (comm_.size() - 1) * message.size();
-  traffic.entries_sent = mine.size();
-  comm_.all_gather(message, received_);
+  traffic.entries_sent = mine->size();
+  gather(message, 2 * expected / static_cast<double>(comm_.size()), traffic);
+  std::ranges::fill(out, 0.0f);
   const float scale = 1 / static_cast<float>(comm_.size());
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
     const Stamp theirs = part_of(rank, stamp);
@@ -266,6 +314,7 @@ Traffic Exchange::by_reduce_scatter(SparseView mine, Stamp stamp, std::span<floa
 Traffic Exchange::by_shared(SparseView mine, std::span<float> out) {
   sums_.assign(mine.values.begin(), mine.values.end());
   const Traffic traffic = mean_dense(sums_);
+  std::ranges::fill(out, 0.0f);
   for (std::size_t i = 0; i < mine.size(); ++i) out[mine.positions[i]] = sums_[i];
   return traffic;
 }

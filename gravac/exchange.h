@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "gravac/clock.h"
 #include "gravac/comm.h"
 #include "gravac/gradient.h"
+#include "gravac/plan.h"
 #include "gravac/wire.h"
 
 namespace gravac {
@@ -26,8 +28,23 @@ std::string_view to_string(Route route);
 // "auto" is no route: nothing. Throws Error for unknown names.
 std::optional<Route> route_from_string(std::string_view name);
 
+// What to send, as all ranks agreed.
+struct Order {
+  Send sent = Send::dense;
+  Route route = Route::dense;
+  double factor = 1;
+  std::uint64_t step = 0;
+
+  std::uint64_t digest() const;  // travels with every message
+  // Messages of this order tell if their sender has bad numbers.
+  bool tells_bad() const {
+    return sent != Send::dense && (route == Route::all_gather || route == Route::reduce_scatter);
+  }
+};
+
 // What an exchange moved, on this rank.
 struct Traffic {
+  bool bad = false;                                // a rank had bad numbers, and nothing was done
   std::size_t bytes_sent = 0, bytes_received = 0;  // payload of ours that crosses the network
   std::size_t entries_sent = 0, entries_decoded = 0;
   double mean_energy = 0;    // of a dense mean; not finite if a number of some rank was bad
@@ -77,23 +94,35 @@ class Exchange {
   Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values values,
            std::vector<std::size_t> cuts = {});
 
-  // Replaces `values` by their mean over ranks.
-  Traffic mean_dense(std::span<float> values);
+  // Replaces `values` by their mean over ranks. If their sum is under way already, calls
+  // `wait` for it instead.
+  Traffic mean_dense(std::span<float> values, const std::function<void()>& wait = {});
 
   // Writes the mean over ranks of `mine` to `out`. What this rank could not get
   // across (rounding; in reduce_scatter also sums too small to be told to all) is
-  // added to `residual`, unless that is empty. REQUIRES: the same route everywhere,
-  // and for Route::shared the same positions.
-  Traffic mean_sparse(Route route, SparseView mine, std::uint64_t step, std::uint64_t plan,
-                      std::span<float> out, std::span<float> residual);
+  // added to `residual`, unless that is empty. Nothing for `mine` tells the others that
+  // numbers are bad here: then `out` stays as it is everywhere, and the residual but for
+  // sent entries. REQUIRES: the same order everywhere, which tells bad numbers if there
+  // are any, and for Route::shared the same positions.
+  Traffic mean_sparse(const Order& order, std::optional<SparseView> mine, std::span<float> out,
+                      std::span<float> residual);
+
+  // How many bytes a message takes for every entry that was ordered, as last seen; 0: not yet.
+  // Equal on all ranks; not negative.
+  double bytes_seen() const { return bytes_seen_; }
+  void set_bytes_seen(double bytes) { bytes_seen_ = bytes; }
 
  private:
-  Traffic by_all_gather(SparseView mine, Stamp stamp, std::span<float> out, std::span<float> residual);
-  Traffic by_reduce_scatter(SparseView mine, Stamp stamp, std::span<float> out, std::span<float> residual);
+  Traffic by_all_gather(std::optional<SparseView> mine, Stamp stamp, double expected, std::span<float> out,
+                        std::span<float> residual);
+  Traffic by_reduce_scatter(std::optional<SparseView> mine, Stamp stamp, double expected,
+                            std::span<float> out, std::span<float> residual);
   Traffic by_shared(SparseView mine, std::span<float> out);
   Stamp part_of(std::size_t rank, Stamp stamp) const;
   void keep_rounding(SparseView sent, std::span<float> residual) const;
-
+  void gather(std::span<const std::byte> message, double expected, Traffic& traffic);
+  bool some_sent_nothing() const;
+  void sum_dense(std::span<float> values);
   void decode(std::size_t rank, const Stamp& stamp, float scale, std::span<float> out, Traffic& traffic);
 
   Comm& comm_;
@@ -106,6 +135,7 @@ class Exchange {
   std::vector<std::vector<std::byte>> parts_;
   std::vector<float> sums_;
   Sparse reduced_;
+  double bytes_seen_ = 0;
 };
 
 }  // namespace gravac

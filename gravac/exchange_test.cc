@@ -46,7 +46,7 @@ TEST_P(EveryRoute, AgreesAndConserves) {
         Exchange exchange(comm, kClock, entries, values);
         std::vector<float> out(entries), residual(entries, 0);
         const Sparse mine = chosen(entries, comm.rank(), 3, route == Route::shared, share);
-        exchange.mean_sparse(route, mine, 7, 99, out, residual);
+        exchange.mean_sparse({Send::candidate, route, 99, 7}, mine, out, residual);
         const std::lock_guard lock(mutex);
         for (std::size_t i = 0; i < mine.size(); ++i) in[mine.positions[i]] += mine.values[i];
         results[comm.rank()] = out;
@@ -81,7 +81,7 @@ TEST(Exchange, AllGatherOfEverythingEqualsDense) {
     Exchange exchange(comm, kClock, 1000, Values::fp32);
     const Sparse all = chosen(1000, comm.rank(), 1, false, 1.0);
     std::vector<float> by_gather(1000), by_reduce = all.values, none;
-    exchange.mean_sparse(Route::all_gather, all, 1, 1, by_gather, none);
+    exchange.mean_sparse({Send::candidate, Route::all_gather, 1, 1}, all, by_gather, none);
     exchange.mean_dense(by_reduce);
     EXPECT_EQ(by_gather, by_reduce);  // whole numbers: exact in any order
   });
@@ -93,8 +93,9 @@ TEST(Exchange, ReduceScatterMovesNoMoreAsRanksJoin) {
     run_ranks(ranks, [&](Comm& comm) {
       Exchange exchange(comm, kClock, 100'000, Values::fp16);
       std::vector<float> out(100'000), residual(100'000);
-      const Traffic traffic = exchange.mean_sparse(
-          Route::reduce_scatter, chosen(100'000, comm.rank(), 2, false, 0.02), 1, 1, out, residual);
+      const Traffic traffic =
+          exchange.mean_sparse({Send::candidate, Route::reduce_scatter, 50, 1},
+                               chosen(100'000, comm.rank(), 2, false, 0.02), out, residual);
       if (comm.rank() == 0) received.push_back(static_cast<double>(traffic.bytes_received));
     });
   }
@@ -108,11 +109,75 @@ TEST(Exchange, RanksOfDifferentStepsOrPlansAreRefused) {
                              Exchange exchange(comm, kClock, 100, Values::fp32);
                              std::vector<float> out(100), residual(100);
                              const std::uint64_t mine = 1 + comm.rank();
-                             exchange.mean_sparse(Route::all_gather, chosen(100, 0, 1, false),
-                                                  step ? mine : 1, step ? 1 : mine, out, residual);
+                             exchange.mean_sparse({Send::candidate, Route::all_gather,
+                                                   step ? 1.0 : static_cast<double>(mine), step ? mine : 1},
+                                                  chosen(100, 0, 1, false), out, residual);
                            }),
                  Error);
   }
+}
+
+TEST(Exchange, WhoHasBadNumbersTellsAllAndNothingIsDone) {
+  for (const Route route : {Route::all_gather, Route::reduce_scatter}) {
+    run_ranks(4, [&](Comm& comm) {
+      Exchange exchange(comm, kClock, 100, Values::fp16);
+      const std::vector<float> before(100, 3);
+      for (std::uint64_t step = 0; step < 4; ++step) {
+        std::vector<float> out = before, residual(100, 0);
+        const Sparse mine = chosen(100, comm.rank(), step, false);
+        std::optional<SparseView> given = SparseView(mine);
+        if (step % 2 == 1 && comm.rank() == 2) given.reset();
+        const Traffic traffic = exchange.mean_sparse({Send::candidate, route, 5, step}, given, out, residual);
+        EXPECT_EQ(traffic.bad, step % 2 == 1);
+        EXPECT_EQ(out == before, step % 2 == 1);
+      }
+    });
+  }
+  run_ranks(1, [](Comm& comm) {
+    Exchange exchange(comm, kClock, 3, Values::fp32);
+    std::vector<float> out(3), residual(3);
+    EXPECT_THROW(exchange.mean_sparse({Send::candidate, Route::shared, 3, 1}, std::nullopt, out, residual),
+                 Error);
+  });
+}
+
+// The second time lengths are known about: messages travel in one operation.
+TEST(Exchange, LearnsHowLongMessagesAre) {
+  class Counting final : public Comm {
+   public:
+    explicit Counting(Comm& inner) : inner_(inner) {}
+    std::size_t rank() const override { return inner_.rank(); }
+    std::size_t size() const override { return inner_.size(); }
+    void all_reduce(std::span<float> values) override { inner_.all_reduce(values); }
+    using Comm::all_gather;
+    void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+      ++operations;
+      inner_.all_gather(mine, all);
+    }
+    void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
+      inner_.all_to_all(parts, received);
+    }
+    int operations = 0;
+
+   private:
+    Comm& inner_;
+  };
+  run_ranks(3, [](Comm& comm) {
+    Counting counting(comm);
+    Exchange exchange(counting, kClock, 10'000, Values::fp32);
+    std::vector<float> out(10'000), residual(10'000);
+    const auto operations = [&](double factor, std::uint64_t step) {
+      counting.operations = 0;
+      const Sparse mine = chosen(10'000, comm.rank(), 1, false, 1 / factor);
+      exchange.mean_sparse({Send::candidate, Route::all_gather, factor, step}, mine, out, residual);
+      return counting.operations;
+    };
+    EXPECT_EQ(operations(10, 1), 2);
+    EXPECT_EQ(operations(10, 2), 1);
+    EXPECT_EQ(operations(5, 3), 1);  // denser ones take less an entry
+    EXPECT_EQ(operations(100, 4), 2);
+    EXPECT_EQ(operations(100, 5), 1);
+  });
 }
 
 TEST(LinkModel, LearnsLatencyAndBandwidth) {

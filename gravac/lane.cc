@@ -1,6 +1,6 @@
 #include "gravac/lane.h"
 
-#include "gravac/checksum.h"
+#include "gravac/require.h"
 
 namespace gravac {
 namespace {
@@ -10,11 +10,6 @@ void scale(std::span<float> values, float ratio) {
 }
 
 }  // namespace
-
-std::uint64_t Order::digest() const {
-  const double numbers[] = {static_cast<double>(sent), static_cast<double>(route), factor};
-  return checksum(std::as_bytes(std::span(numbers)));
-}
 
 Lane::Lane(const Layout& layout, const AggregatorOptions& options, Comm& comm, Clock& clock)
     : options_(options),
@@ -47,22 +42,37 @@ Traffic Lane::send(const Order& order, std::span<float> gradient) {
     return exchange_.mean_dense(gradient);
   }
   const double start = clock_.now();
-  const SparseView mine = step_.take(order.sent);
+  std::optional<SparseView> mine;
+  if (measured_) mine = step_.take(order.sent);
   const double taken = clock_.now();
-  if (momentum_) momentum_->sent(mine.positions);
   const std::span<float> residual = options_.step.feedback ? step_.residual() : std::span<float>();
-  Traffic traffic = exchange_.mean_sparse(order.route, mine, order.step, order.digest(), gradient, residual);
+  Traffic traffic = exchange_.mean_sparse(order, mine, gradient, residual);
   traffic.take_seconds = taken - start;
+  if (momentum_ && !traffic.bad) momentum_->sent(mine->positions);
   return traffic;
 }
 
-Traffic Lane::send_plain(std::span<float> gradient) {
+Traffic Lane::send_plain(std::span<float> gradient, const std::function<void()>& wait) {
   step_.skip();
-  return exchange_.mean_dense(gradient);
+  return exchange_.mean_dense(gradient, wait);
 }
 
 void Lane::hand_over(std::span<float> mean) {
   if (momentum_) momentum_->undo_optimizer(mean);
+}
+
+std::vector<double> Lane::numbers() const {
+  const StepState state = step_.state();
+  return {static_cast<double>(state.steps), state.spread, exchange_.bytes_seen()};
+}
+
+void Lane::restore(std::span<const double> numbers, std::span<const float> residual) {
+  require(numbers.size() == kNumbers, "checkpoint: ", numbers.size(), " numbers of a lane found, ", kNumbers,
+          " expected");
+  require(numbers[2] >= 0 && numbers[2] <= 1e6, "checkpoint: messages of ", numbers[2],
+          " bytes an entry found");
+  step_.restore({static_cast<std::uint64_t>(numbers[0]), numbers[1]}, residual);
+  exchange_.set_bytes_seen(numbers[2]);
 }
 
 void Lane::rescale(float ratio) {

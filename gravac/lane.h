@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -34,16 +35,6 @@ struct Question {
   Send expected = Send::candidate;          // what will probably be sent
 };
 
-// What to send, as all ranks agreed.
-struct Order {
-  Send sent = Send::dense;
-  Route route = Route::dense;
-  double factor = 1;
-  std::uint64_t step = 0;
-
-  std::uint64_t digest() const;  // travels with every message
-};
-
 // The way of a gradient, or of a part of it, through a step: what waits for it, what
 // is chosen from it, how it crosses the network.
 class Lane {
@@ -54,12 +45,13 @@ class Lane {
   Measurement measure(std::span<const float> gradient, std::span<const float> weights,
                       const Question& question);
 
-  // The gradient becomes the mean over ranks of what was ordered; the rest waits.
+  // The gradient becomes the mean over ranks of what was ordered; the rest waits. If some rank
+  // has bad numbers, here or elsewhere, an order that tells of them changes nothing: send_raw must follow.
   Traffic send(const Order& order, std::span<float> gradient);
 
   // The gradient, not measured before, becomes the mean over ranks: a dense step in which
-  // nothing waits. Bad numbers show in its energy.
-  Traffic send_plain(std::span<float> gradient);
+  // nothing waits. Bad numbers show in its energy. Its sum may be under way: `wait` waits for it.
+  Traffic send_plain(std::span<float> gradient, const std::function<void()>& wait = {});
 
   // Some rank has bad numbers: the raw gradients go out, so that the caller's own
   // overflow logic sees them; the memories are as if the step had not been.
@@ -70,6 +62,11 @@ class Lane {
 
   // Gradients are `ratio` times as large from now on: so is what waits. Between steps.
   void rescale(float ratio);
+
+  // State besides what waits, for checkpoints.
+  static constexpr std::size_t kNumbers = 3;
+  std::vector<double> numbers() const;
+  void restore(std::span<const double> numbers, std::span<const float> residual);  // throws Error
 
   Step& step() { return step_; }
   std::span<float> velocity() { return momentum_ ? momentum_->velocity() : std::span<float>(); }

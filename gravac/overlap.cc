@@ -133,7 +133,18 @@ void Overlap::ready(std::size_t bucket, std::span<float> gradient, std::span<con
   part.weights = weights;
   part.ready_at = clock_.now();
   part.is_ready = true;
+  if (plain_ && !plan_) start_sums();
   changed_.notify_all();
+}
+
+// Starts adding up what is ready in its turn, in a plain dense step: while some is on its way, more may
+// follow.
+void Overlap::start_sums() {
+  for (; started_ < lanes_.size() && lanes_[started_].is_ready; ++started_) {
+    Part& part = lanes_[started_];
+    part.arrival = comm_.start_all_reduce(part.gradient);
+    if (!part.arrival) return;
+  }
 }
 
 // The thread: sends each bucket when it is ready and its turn.
@@ -162,8 +173,7 @@ void Overlap::work() {
 void Overlap::send(Part& part) {
   const double start = clock_.now();
   comm_.set_step(steps_);
-  const bool plain = order_.sent == Send::dense && !pending_ && !options_.momentum;
-  if (plain && !plan_) return send_plain(part);
+  if (plain_ && !plan_) return send_plain(part);
   set_aside(part);
   sample(part);
   const Question question{.plan = plan_,
@@ -174,12 +184,17 @@ void Overlap::send(Part& part) {
   add(found_, found);
   report_.compress_seconds += clock_.now() - start;
 
-  // A dense step with nothing waiting needs no agreement: bad numbers show in the mean.
-  part.bad = plain ? !found.finite : any_bad(!found.finite);
-  if (plain && part.bad) part.lane->step().skip();  // others take theirs
-  const Traffic traffic =
-      part.bad ? part.lane->send_raw(part.gradient, part.weights) : part.lane->send(order_, part.gradient);
-  add(traffic_, traffic);
+  // Has some rank bad numbers? A dense step with nothing waiting need not know: they show in the
+  // mean. Sparse messages tell. Else everybody is asked.
+  const bool asked = !plain_ && !order_.tells_bad();
+  part.bad = asked ? any_bad(!found.finite) : plain_ && !found.finite;
+  if (plain_ && part.bad) part.lane->step().skip();  // others take theirs
+  if (!part.bad) {
+    const Traffic traffic = part.lane->send(order_, part.gradient);
+    add(traffic_, traffic);
+    part.bad = traffic.bad;
+  }
+  if (part.bad) add(traffic_, part.lane->send_raw(part.gradient, part.weights));
   put_back(part);
   busy_seconds_ += clock_.now() - start;
 }
@@ -187,7 +202,8 @@ void Overlap::send(Part& part) {
 // The same if all of it is sent and nothing waits: there is nothing to look for.
 void Overlap::send_plain(Part& part) {
   const double start = clock_.now();
-  const Traffic traffic = part.lane->send_plain(part.gradient);
+  const Traffic traffic = part.lane->send_plain(part.gradient, part.arrival);
+  part.arrival = nullptr;
   part.bad = !std::isfinite(traffic.mean_energy);
   found_.finite &= !part.bad;
   add(traffic_, traffic);
@@ -234,6 +250,12 @@ bool Overlap::any_bad(bool mine) {
   const double answer = mine ? 1 : 0;
   const std::vector<double> all = comm_.all_gather(std::span<const double>(&answer, 1));
   return std::any_of(all.begin(), all.end(), [](double one) { return one != 0; });
+}
+
+void Overlap::wait(std::size_t bucket) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return failed_ || next_ > bucket; });
+  if (failed_) std::rethrow_exception(failed_);
 }
 
 StepReport Overlap::finish(double samples) {
@@ -328,6 +350,8 @@ void Overlap::begin() {
     order_.factor = order_.sent == Send::minimum ? plan_->minimum : plan_->candidate;
     order_.route = costs().route_for(static_cast<double>(layout_.entries()) / order_.factor);
   }
+  plain_ = order_.sent == Send::dense && !pending_ && !options_.momentum;
+  started_ = 0;
   report_ = {};
   found_ = {};
   traffic_ = {};
@@ -387,8 +411,8 @@ Checkpoint Overlap::save() {
                           thresholds_ ? static_cast<double>(thresholds_->candidate) : 0, correction_});
   std::vector<double> states;
   for (Part& part : lanes_) {
-    const StepState state = part.lane->step().state();
-    states.insert(states.end(), {static_cast<double>(state.steps), state.spread});
+    const std::vector<double> numbers = part.lane->numbers();
+    states.insert(states.end(), numbers.begin(), numbers.end());
   }
   checkpoint.add("lanes", std::span<const double>(states));
   for (const Memory& memory : kMemories) {
@@ -432,8 +456,9 @@ void Overlap::load(const Checkpoint& checkpoint) {
   auto agreement = agreement_.read(checkpoint);
   const std::vector<double> numbers = checkpoint.numbers("overlap", 8);
   const std::vector<double> states = checkpoint.numbers("lanes");
-  const bool alike = states.size() == 2 * lanes_.size();
-  require(states.size() >= 2, "checkpoint: 'lanes' has ", states.size(), " entries, at least 2 expected");
+  const bool alike = states.size() == Lane::kNumbers * lanes_.size();
+  require(states.size() >= Lane::kNumbers, "checkpoint: 'lanes' has ", states.size(), " entries, at least ",
+          Lane::kNumbers, " expected");
   require(numbers[2] >= 0 && numbers[2] <= 2, "checkpoint: 'overlap' names an unknown decision");
   require(numbers[7] >= 0.1 && numbers[7] <= 10, "checkpoint: 'overlap' has a correction of ", numbers[7]);
   std::vector<std::vector<float>> memories;
@@ -442,9 +467,8 @@ void Overlap::load(const Checkpoint& checkpoint) {
   }
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     const Part& part = lanes_[i];
-    const std::size_t from = alike ? 2 * i : 0;
-    part.lane->step().restore({static_cast<std::uint64_t>(states[from]), states[from + 1]},
-                              part_of(memories[0], part));
+    const std::size_t from = alike ? Lane::kNumbers * i : 0;
+    part.lane->restore(std::span(states).subspan(from, Lane::kNumbers), part_of(memories[0], part));
     for (std::size_t m = 1; m < memories.size(); ++m) {
       std::ranges::copy(part_of(memories[m], part), kMemories[m].of(*part.lane).begin());
     }

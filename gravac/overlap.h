@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -56,6 +57,10 @@ class Overlap {
   // order; they are sent in theirs. REQUIRES: once for every bucket in a step.
   void ready(std::size_t bucket, std::span<float> gradient, std::span<const float> weights = {});
 
+  // Waits until a bucket has arrived: its mean is final then, but for momentum memory's. Throws
+  // what went wrong meanwhile.
+  void wait(std::size_t bucket);
+
   // Waits until all buckets have arrived. Throws what went wrong meanwhile.
   StepReport finish(double samples);
 
@@ -84,6 +89,7 @@ class Overlap {
     };
     std::vector<Aside> aside;
     double ready_at = 0;
+    std::function<void()> arrival;  // waits for its sum over ranks, if that is under way
     std::span<float> gradient;
     std::span<const float> weights;
   };
@@ -91,6 +97,7 @@ class Overlap {
   void work();
   void send(Part& part);
   void send_plain(Part& part);
+  void start_sums();
   // Calls visit(segment, where it begins in the bucket) for the segments of a bucket.
   template <class Visit>
   void each_segment(const Part& part, const Visit& visit) const {
@@ -127,6 +134,7 @@ class Overlap {
   // The step that is under way, or the next one: what was decided for it.
   std::optional<Plan> plan_;
   Order order_;
+  bool plain_ = false;  // it sends all, and nothing waits
   std::optional<Thresholds> thresholds_;
   StepReport report_;
   Measurement found_;
@@ -144,7 +152,8 @@ class Overlap {
   // for what ready() writes.
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::size_t next_ = 0;  // bucket to be sent
+  std::size_t next_ = 0;     // bucket to be sent
+  std::size_t started_ = 0;  // bucket whose sum is to be started
   bool stop_ = false;
   std::exception_ptr failed_;
   std::thread thread_;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -309,28 +310,105 @@ TEST(Overlap, LosesNothingWhereWhatArrivesForUnusedSegmentsIsDropped) {
   }
 }
 
+// The bad bucket is as if the step had not been; what others sent waits, since the step is skipped.
 TEST(Overlap, SurvivesBadNumbersOnOneRankInOneBucket) {
-  for (const std::string options : {"policy=dense", "policy=static factor=10 exchange=all-gather",
-                                    "policy=static factor=10 compressor=randomk"}) {
+  for (const std::string options :
+       {"policy=dense", "policy=static factor=10 exchange=all-gather",
+        "policy=static factor=10 exchange=reduce-scatter", "policy=static factor=10 exchange=dense",
+        "policy=static factor=10 values=fp16 exchange=all-gather granularity=layer",
+        "policy=static factor=10 values=fp16 exchange=reduce-scatter compressor=redsync",
+        "policy=static factor=10 compressor=randomk",
+        "policy=static factor=10 exchange=all-gather memory=momentum"}) {
     std::vector<std::vector<float>> results(kRanks);
+    std::vector<double> in(kEntries, 0), out(kEntries, 0);
+    std::mutex mutex;
     run_ranks(kRanks, [&](Comm& comm) {
       Overlapped during(options, comm);
+      const std::vector<float> everywhere(kEntries, 1);
+      std::vector<float> bad_bucket(kEntries, 0);
+      for (const Bucket& bucket : during.buckets) {
+        std::vector<float> marks(kEntries, 0);
+        scatter(gather(everywhere, bucket), bucket, marks);
+        if (marks[100] == 1) bad_bucket = marks;
+      }
       for (std::size_t step = 0; step < 10; ++step) {
         std::vector<float> gradient = gradient_of(comm.rank(), step);
+        {
+          const std::lock_guard lock(mutex);
+          for (std::size_t i = 0; i < kEntries; ++i) {
+            if (step != 4 || bad_bucket[i] == 0) in[i] += static_cast<double>(gradient[i]);
+          }
+        }
         if (step == 4 && comm.rank() == 1) gradient[100] = std::numeric_limits<float>::quiet_NaN();
         const StepReport report = during.step(gradient, step);
         EXPECT_EQ(report.finite, step != 4);
         EXPECT_EQ(report.bad_steps, step < 4 ? 0u : 1u);
         EXPECT_EQ(std::isnan(gradient[100]), step == 4);
-        if (step != 4)
-          results[comm.rank()].insert(results[comm.rank()].end(), gradient.begin(), gradient.end());
+        if (step == 4) continue;
+        results[comm.rank()].insert(results[comm.rank()].end(), gradient.begin(), gradient.end());
+        const std::lock_guard lock(mutex);
+        for (std::size_t i = 0; i < kEntries; ++i) out[i] += static_cast<double>(gradient[i]);
       }
+      const std::vector<float> left = residual_of(during.overlap.save());
+      const std::lock_guard lock(mutex);
+      for (std::size_t i = 0; i < kEntries; ++i) out[i] += static_cast<double>(left[i]);
     });
+    const bool conserves = options != "policy=dense" && !options.ends_with("momentum");
+    for (std::size_t i = 0; i < kEntries && conserves; ++i)
+      ASSERT_NEAR(out[i], in[i], 0.05) << options << " " << i;
     for (const std::vector<float>& one : results) {
       EXPECT_EQ(one, results[0]) << options;
       for (const float value : one) ASSERT_TRUE(std::isfinite(value));
     }
   }
+}
+
+// Sums that were started end only when they are waited for.
+class Starting final : public Comm {
+ public:
+  explicit Starting(Comm& inner) : inner_(inner) {}
+  std::size_t rank() const override { return inner_.rank(); }
+  std::size_t size() const override { return inner_.size(); }
+  void all_reduce(std::span<float> values) override { inner_.all_reduce(values); }
+  using Comm::all_gather;
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    EXPECT_EQ(under_way_, 0);
+    inner_.all_gather(mine, all);
+  }
+  void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
+    inner_.all_to_all(parts, received);
+  }
+  std::function<void()> start_all_reduce(std::span<float> values) override {
+    ++started;
+    ++under_way_;
+    return [this, values] {
+      inner_.all_reduce(values);
+      --under_way_;
+    };
+  }
+  int started = 0;
+
+ private:
+  Comm& inner_;
+  std::atomic<int> under_way_ = 0;
+};
+
+TEST(Overlap, StartsTheSumsOfPlainDenseStepsAndThoseOnly) {
+  run_ranks(kRanks, [&](Comm& comm) {
+    Starting starting(comm);
+    Overlapped plain("policy=dense", comm), started("policy=dense", starting);
+    for (std::size_t step = 0; step < 5; ++step) {
+      std::vector<float> expected = gradient_of(comm.rank(), step), found = expected;
+      plain.step(expected, step);
+      EXPECT_TRUE(started.step(found, step).finite);
+      ASSERT_EQ(found, expected);
+    }
+    EXPECT_EQ(starting.started, 5 * static_cast<int>(started.buckets.size()));
+    Overlapped sparse("policy=static factor=10", starting);
+    std::vector<float> gradient = gradient_of(comm.rank(), 0);
+    sparse.step(gradient, 0);
+    EXPECT_EQ(starting.started, 5 * static_cast<int>(started.buckets.size()));
+  });
 }
 
 TEST(Overlap, TellsTheCallerWhatWentWrongOnItsThread) {

@@ -45,6 +45,7 @@ struct Step::State {
 
   // The step that is open.
   bool open = false;
+  bool taken = false;    // closed by take(), and can be discarded still
   bool was_zero = true;  // residual_zero before it
   std::span<const float> gradient;
   bool dense_only = false;               // nothing was chosen
@@ -69,6 +70,7 @@ struct Step::State {
     require(!open, "step: the last one is still open; take, take_dense or discard it");
     gradient = given;
     was_zero = residual_zero;
+    taken = false;
   }
 
   void close() {
@@ -123,6 +125,11 @@ struct Step::State {
   }
 
   void discard() {
+    if (taken) {
+      taken = false;
+      open = true;
+      --steps;
+    }
     close();
     if (dense_only) return;
     survey.put_back();
@@ -209,6 +216,7 @@ SparseView Step::take(Send level) {
   State& s = *state_;
   require(level != Send::dense && !(s.open && s.dense_only), "step: this one is dense; take_dense takes all");
   s.close();
+  s.taken = true;
   ++s.steps;
   return s.survey.take(s.level_of(level));
 }
@@ -256,6 +264,7 @@ void Step::restore(const StepState& state, std::span<const float> values) {
   require(state.spread >= 1 && state.spread <= 16, "step: spread ", state.spread, " found, 1 to 16 expected");
   std::copy(values.begin(), values.end(), s.values().begin());
   s.residual_zero = false;
+  s.taken = false;
   s.steps = state.steps;
   s.survey.set_spread(state.spread);
 }

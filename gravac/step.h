@@ -98,9 +98,9 @@ class Step {
   // gradient is; the residual is then 0.
   void take_dense(std::span<float> out);
 
-  // Closes the step as if it had not been; it does not count. The residual is as
-  // before, up to the rounding of an addition with the gradient: where gradients
-  // are a million times larger than what waits, little of what waits is left.
+  // Closes the step, or the one just taken sparsely, as if it had not been; it does not count. The residual
+  // is as before, up to the rounding of an addition with the gradient: where gradients are a million times
+  // larger than what waits, little of what waits is left.
   void discard();
 
   // Counts a step that was not taken here but on other ranks, so that all draw alike.

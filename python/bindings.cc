@@ -6,6 +6,7 @@
 #include <pybind11/stl.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,7 +38,8 @@ std::span<float> floats_at(std::uintptr_t address, std::size_t size) {
 
 // Talks through a Python object: all_reduce(floats), all_gather(mine, all) and
 // all_to_all(output, input, output_lengths, input_lengths) take memory, return nothing if
-// all went well and else (missing ranks, seconds, cause).
+// all went well and else (missing ranks, seconds, cause). start_all_reduce(floats) returns
+// what to call for that answer.
 class PythonComm final : public Comm {
  public:
   explicit PythonComm(py::object peers)
@@ -54,7 +56,19 @@ class PythonComm final : public Comm {
 
   void all_reduce(std::span<float> values) override {
     if (values.empty() || size_ == 1) return;
-    call("all_reduce", [&](const py::object& ask) { return ask(view(values.data(), values.size_bytes())); });
+    call("all_reduce", [&] { return peers_.attr("all_reduce")(view(values.data(), values.size_bytes())); });
+  }
+
+  std::function<void()> start_all_reduce(std::span<float> values) override {
+    if (values.empty() || size_ == 1) return [] {};
+    const py::gil_scoped_acquire gil;
+    const std::shared_ptr<py::object> end(
+        new py::object(peers_.attr("start_all_reduce")(view(values.data(), values.size_bytes()))),
+        [](py::object* object) {
+          const py::gil_scoped_acquire held;
+          delete object;
+        });
+    return [this, end] { call("all_reduce", [&] { return (*end)(); }); };
   }
 
   using Comm::all_gather;
@@ -64,8 +78,8 @@ class PythonComm final : public Comm {
       std::memcpy(all.data(), mine.data(), mine.size());
       return;
     }
-    call("all_gather", [&](const py::object& ask) {
-      return ask(view(mine.data(), mine.size()), view(all.data(), all.size()));
+    call("all_gather", [&] {
+      return peers_.attr("all_gather")(view(mine.data(), mine.size()), view(all.data(), all.size()));
     });
   }
 
@@ -76,9 +90,9 @@ class PythonComm final : public Comm {
       std::memcpy(received.bytes().data(), all.out.data(), all.out.size());
       return;
     }
-    call("all_to_all", [&](const py::object& ask) {
-      return ask(view(received.bytes().data(), received.bytes().size()), view(all.out.data(), all.out.size()),
-                 all.receive, all.send);
+    call("all_to_all", [&] {
+      return peers_.attr("all_to_all")(view(received.bytes().data(), received.bytes().size()),
+                                       view(all.out.data(), all.out.size()), all.receive, all.send);
     });
   }
 
@@ -89,7 +103,7 @@ class PythonComm final : public Comm {
     {
       const py::gil_scoped_acquire gil;
       try {
-        const py::object answer = ask(peers_.attr(operation));
+        const py::object answer = ask();
         if (!answer.is_none()) {
           const auto [missing, seconds, cause] =
               answer.cast<std::tuple<std::vector<std::size_t>, double, std::string>>();
@@ -252,6 +266,9 @@ PYBIND11_MODULE(_engine, m) {
           [](Engine<Overlap>& engine, std::size_t bucket, std::uintptr_t address, std::size_t entries) {
             (*engine).ready(bucket, floats_at(address, entries));
           },
+          py::call_guard<py::gil_scoped_release>())
+      .def(
+          "wait", [](Engine<Overlap>& engine, std::size_t bucket) { (*engine).wait(bucket); },
           py::call_guard<py::gil_scoped_release>())
       .def(
           "finish",

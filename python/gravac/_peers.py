@@ -59,6 +59,15 @@ class Peers:
         tensor = torch.frombuffer(values, dtype=torch.float32)
         return self._wait(lambda: dist.all_reduce(tensor, group=self.group, async_op=True))
 
+    def start_all_reduce(self, values: memoryview) -> Callable[[], Failure]:
+        """The same without waiting for the end: that is done by what is returned."""
+        tensor = torch.frombuffer(values, dtype=torch.float32)
+        try:
+            work = dist.all_reduce(tensor, group=self.group, async_op=True)
+        except (RuntimeError, ValueError):  # so it will again, and say why
+            return lambda: self.all_reduce(values)
+        return lambda: self._wait(lambda: work)
+
     def all_gather(self, mine: memoryview, everything: memoryview) -> Failure:
         source = torch.frombuffer(mine, dtype=torch.uint8)
         target = list(torch.frombuffer(everything, dtype=torch.uint8).chunk(self.size))

@@ -12,6 +12,9 @@ from ._session import Option, Session, Stage, State, named
 # DDP may cut its buckets anew once, between the first step and the second.
 _STEPS_TO_SETTLE = 2
 
+# A bucket of this step: its parameters, their gradients, and what DDP waits for.
+Arrived = Tuple[List[torch.Tensor], Stage, torch.futures.Future]
+
 
 class GravacState(Session):
     """What the hook keeps between steps: `ddp.register_comm_hook(GravacState(...), gravac_hook)`.
@@ -48,9 +51,10 @@ class GravacState(Session):
         self._number: dict = {}  # of each parameter, by identity; fixed by the first step
         self._parameters: List[torch.Tensor] = []
         self._shape: List[List[int]] = []  # the parameters of each bucket, as the engine has them
-        self._arrived: List[Tuple[List[torch.Tensor], Stage, torch.futures.Future]] = []
+        self._arrived: List[Arrived] = []
         self._regrouped: List[List[torch.Tensor]] = []  # gradients in buckets of a copy, if one was needed
         self._early = False  # buckets of this step go to the engine as they come
+        self._failed: Optional[BaseException] = None  # how a step ended that nobody waited for
 
     def _take(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         index = bucket.index()
@@ -66,9 +70,11 @@ class GravacState(Session):
             if not self._fits(index, parameters):
                 raise Error(f"hook: bucket {index} has other parameters than before, in the middle of a step")
             self._engine.ready(index, *stage.address())
+        future = self._arrived[-1][2]
         if bucket.is_last():
             self._finish()
-        return self._arrived[-1][2]
+            future = future.then(self._good)
+        return future
 
     def _fits(self, index: int, parameters: List[torch.Tensor]) -> bool:
         expected = self._shape[index] if index < len(self._shape) else None
@@ -79,13 +85,35 @@ class GravacState(Session):
         runs: List[torch.Tensor] = [] if self._early else self._runs()
         for index, run in enumerate(runs):
             self._engine.ready(index, run.data_ptr(), run.numel())
+        if self._early and self._momentum is None and len(self._arrived) > 1:
+            # DDP may take the others while the last is still under way: all they wait for is done.
+            self._wait_for(self._engine.wait, len(self._arrived) - 2)
+            self._hand_out(self._arrived[:-1])
+            self._thread.submit(self._end, self._arrived[-1:])
+            return
         self._end_step(self._wait_for(self._engine.finish, self.samples))
         for group, run in zip(self._regrouped, runs):
             for piece, mean in zip(group, run.split([piece.numel() for piece in group])):
                 piece.copy_(mean)
-        for _, stage, future in self._arrived:
+        self._hand_out(self._arrived)
+
+    def _end(self, buckets: List[Arrived]) -> None:
+        """Ends the step without anybody waiting for it but DDP, for these buckets."""
+        try:
+            self._end_step(self._engine.finish(self.samples))
+        except BaseException as error:
+            self._failed = error
+        self._hand_out(buckets)
+
+    def _hand_out(self, buckets: List[Arrived]) -> None:
+        for _, stage, future in buckets:
             stage.bring_back()
             future.set_result(stage.tensor)
+
+    def _good(self, future: torch.futures.Future) -> torch.Tensor:
+        if self._failed is not None:
+            raise self._failed
+        return future.value()
 
     def _shape_here(self) -> List[List[int]]:
         """The parameters in DDP's buckets, by number."""

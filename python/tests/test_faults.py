@@ -73,6 +73,25 @@ def test_a_lost_rank_is_named_in_time(kind, how, victim):
         end(started)
 
 
+def agreeing_breaks(rank):
+    """All gradients have arrived in step 3, and then the ranks cannot agree."""
+    model = ddp(Fed())
+    state = gravac.GravacState(policy="dense")
+    model.register_comm_hook(state, gravac.gravac_hook)
+    for step in range(4):
+        if step == 3:
+            state._peers.all_gather = lambda mine, everything: ([1 - rank], 0.5, "the line was cut")
+        model(gradients_of(rank, step)).backward()
+
+
+def test_what_goes_wrong_at_the_very_end_comes_out_of_backward():
+    started = start(2, agreeing_breaks)
+    for rank, one in enumerate(started):
+        well, message = result(one)
+        assert not well
+        assert f"rank {1 - rank} of 2 does not answer" in message, message
+
+
 @pytest.mark.parametrize("kind", ["hook", "aggregator"])
 def test_ctrl_c_works_while_a_peer_hangs(kind):
     started = processes(kind)
