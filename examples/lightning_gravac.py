@@ -2,8 +2,7 @@
 
     python examples/lightning_gravac.py
 
-On GPUs it is enough to say DDPStrategy(ddp_comm_state=gravac.GravacState(), ddp_comm_hook=gravac.gravac_hook).
-On CPU Lightning leaves such hooks out without a word, so here a callback registers ours; it works on both.
+The strategy takes state and hook. Lightning registers them on GPUs only, and says nothing: on CPU the callback does.
 """
 
 import lightning
@@ -15,11 +14,15 @@ import gravac
 
 
 class Gravac(lightning.Callback):
+    def __init__(self, state):
+        self.state = state
+
     def on_train_start(self, trainer, module):
-        trainer.model.register_comm_hook(gravac.GravacState(policy="gravac"), gravac.gravac_hook)
+        if trainer.strategy.root_device.type != "cuda":
+            trainer.model.register_comm_hook(self.state, gravac.gravac_hook)
 
     def on_train_end(self, trainer, module):
-        found = gravac.report()
+        found = self.state.report()
         if trainer.is_global_zero:
             print("last step: factor {factor:.3g}, {bytes_sent} of {dense_bytes} bytes sent".format(**found))
 
@@ -52,8 +55,10 @@ def draw(count, seed):
 def main():
     lightning.seed_everything(0)
     torch.set_num_threads(1)
+    state = gravac.GravacState(policy="gravac")
+    strategy = DDPStrategy(process_group_backend="gloo", ddp_comm_state=state, ddp_comm_hook=gravac.gravac_hook)
     trainer = lightning.Trainer(
-        accelerator="cpu", devices=2, strategy=DDPStrategy(process_group_backend="gloo"), callbacks=[Gravac()],
+        accelerator="cpu", devices=2, strategy=strategy, callbacks=[Gravac(state)],
         max_epochs=3, logger=False, enable_checkpointing=False, enable_progress_bar=False,
     )  # fmt: skip
     training = torch.utils.data.DataLoader(draw(4096, seed=1), 32, shuffle=True)
