@@ -364,32 +364,25 @@ TEST(Overlap, SurvivesBadNumbersOnOneRankInOneBucket) {
 }
 
 // Sums that were started end only when they are waited for.
-class Starting final : public Comm {
+class Starting final : public testing::Relay {
  public:
-  explicit Starting(Comm& inner) : inner_(inner) {}
-  std::size_t rank() const override { return inner_.rank(); }
-  std::size_t size() const override { return inner_.size(); }
-  void all_reduce(std::span<float> values) override { inner_.all_reduce(values); }
   using Comm::all_gather;
+  using Relay::Relay;
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     EXPECT_EQ(under_way_, 0);
-    inner_.all_gather(mine, all);
-  }
-  void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
-    inner_.all_to_all(parts, received);
+    Relay::all_gather(mine, all);
   }
   std::function<void()> start_all_reduce(std::span<float> values) override {
     ++started;
     ++under_way_;
     return [this, values] {
-      inner_.all_reduce(values);
+      all_reduce(values);
       --under_way_;
     };
   }
   int started = 0;
 
  private:
-  Comm& inner_;
   std::atomic<int> under_way_ = 0;
 };
 

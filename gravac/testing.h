@@ -15,11 +15,36 @@
 #include <utility>
 #include <vector>
 
+#include "gravac/comm.h"
 #include "gravac/compressor.h"
 #include "gravac/gradient.h"
 #include "gravac/step.h"
 
 namespace gravac::testing {
+
+// Passes everything on to another comm: for tests to come between.
+class Relay : public Comm {
+ public:
+  explicit Relay(Comm& inner) : inner_(inner) {}
+  std::size_t rank() const override { return inner_.rank(); }
+  std::size_t size() const override { return inner_.size(); }
+  void all_reduce(std::span<float> values) override {
+    inner_.set_step(step());
+    inner_.all_reduce(values);
+  }
+  using Comm::all_gather;
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    inner_.set_step(step());
+    inner_.all_gather(mine, all);
+  }
+  void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
+    inner_.set_step(step());
+    inner_.all_to_all(parts, received);
+  }
+
+ private:
+  Comm& inner_;
+};
 
 inline const std::vector<std::string> kKinds = {"gauss",       "laplace",  "student",
                                                 "mostly-zero", "constant", "row-correlated"};
