@@ -39,8 +39,8 @@ StepReport Aggregator::aggregate(std::span<float> gradient, double samples, std:
   report.agree_seconds = clock_.now() - measured;
 
   const double agreed = clock_.now();
-  const Traffic traffic =
-      totals.finite ? lane_.send(decide(totals, plan, report), gradient) : lane_.send_raw(gradient, weights);
+  const Order order = totals.finite ? decide(totals, plan, report) : Order{};
+  const Traffic traffic = totals.finite ? lane_.send(order, gradient) : lane_.send_raw(gradient, weights);
   report.add(traffic);
   ended_ = clock_.now();
   report.exchange_seconds = ended_ - agreed - traffic.take_seconds - traffic.decode_seconds;
@@ -48,7 +48,7 @@ StepReport Aggregator::aggregate(std::span<float> gradient, double samples, std:
   // What the next step will tell the policy of this one.
   if (totals.finite) {
     const double kept = report.sent == Send::minimum ? totals.minimum_kept : totals.candidate_kept;
-    agreement_.ended(report, kept, traffic, samples);
+    agreement_.ended(order, report, kept, traffic, samples);
     agreement_.watch(0, gradient);
     agreement_.watched();
     lane_.hand_over(gradient);
@@ -73,9 +73,10 @@ Order Aggregator::decide(const Agreement::Totals& totals, const std::optional<Pl
   if (report.sent == Send::dense) return {.step = steps_};
   const bool minimum = report.sent == Send::minimum;
   report.factor = minimum ? report.minimum : report.candidate;
-  report.route = costs().route_for(minimum ? totals.minimum_kept : totals.candidate_kept);
+  const double kept = minimum ? totals.minimum_kept : totals.candidate_kept;
+  report.route = costs().route_for(kept);
   expected_ = report.sent;
-  return {report.sent, report.route, report.factor, steps_};
+  return {report.sent, report.route, report.factor, steps_, costs().quick(kept)};
 }
 
 void Aggregator::rescale(float ratio) {

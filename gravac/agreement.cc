@@ -157,8 +157,8 @@ void Agreement::describe(const Totals& totals, const std::optional<Plan>& plan, 
   report.candidate = plan->candidate;
 }
 
-void Agreement::ended(const StepReport& report, double kept, const Traffic& traffic, double samples,
-                      double hideable) {
+void Agreement::ended(const Order& order, const StepReport& report, double kept, const Traffic& traffic,
+                      double samples, double hideable) {
   const bool sparse = report.sent != Send::dense;
   state_->last = {.known = true,
                   .times = {.compute = report.compute_seconds,
@@ -167,7 +167,7 @@ void Agreement::ended(const StepReport& report, double kept, const Traffic& traf
                             .exchange = report.exchange_seconds,
                             .decode = report.decode_seconds,
                             .sparse = sparse,
-                            .volume = costs().volume(report.route, kept),
+                            .volume = costs().volume(order.route, kept, order.quick),
                             .decoded_entries = static_cast<double>(traffic.entries_decoded),
                             .route = report.route,
                             .hideable = hideable},

@@ -42,8 +42,8 @@ class Agreement {
   void describe(const Totals& totals, const std::optional<Plan>& plan, StepReport& report) const;
   // A step ends that kept so many entries, as this rank saw it; some of its exchange
   // could hide behind computing.
-  void ended(const StepReport& report, double kept, const Traffic& traffic, double samples,
-             double hideable = 0);
+  void ended(const Order& order, const StepReport& report, double kept, const Traffic& traffic,
+             double samples, double hideable = 0);
   // A step ends that teaches nothing.
   void ended_badly();
 

@@ -61,10 +61,19 @@ double CostModel::payload(double kept) const {
          48 * static_cast<double>(lanes_);
 }
 
-Volume CostModel::volume(Route route, double kept) const {
-  Volume volume = volume_of(route, ranks_, static_cast<double>(entries_), payload(kept));
-  volume.rounds *= static_cast<double>(lanes_);
+Volume CostModel::volume(Route route, double kept, bool quick) const {
+  Volume volume = volume_of(route, ranks_, static_cast<double>(entries_), payload(kept), quick);
+  if (!(quick && route == Route::all_gather)) volume.rounds *= static_cast<double>(lanes_);
   return volume;
+}
+
+// Unless computing is known to be short, it is taken to be: the first exchange in one piece tells
+// what the link is like, and one in pieces, beside computing, does not.
+bool CostModel::quick(double kept) const {
+  constexpr double kLittle = 0.05;
+  if (compute_.known == 0) return true;
+  const Volume whole = volume(Route::all_gather, kept, true);
+  return exchange_seconds(Route::all_gather, whole) < kLittle * compute_.value;
 }
 
 double CostModel::exchange_seconds(Route route, const Volume& volume) const {
@@ -76,7 +85,7 @@ double CostModel::route_seconds(Route route, double kept) const {
   const double decoded = route == Route::all_gather       ? kept * static_cast<double>(ranks_)
                          : route == Route::reduce_scatter ? 3 * kept
                                                           : 0;
-  return exchange_seconds(route, volume(route, kept)) + decoded * decode_per_entry_.value;
+  return exchange_seconds(route, volume(route, kept, quick(kept))) + decoded * decode_per_entry_.value;
 }
 
 // What a route takes at best: timings are noisy, so the less often it was used the more may be hoped

@@ -52,8 +52,11 @@ class CostModel final : public StepCosts {
   // The route for payloads of `kept` entries: the one that was asked for, or the quickest.
   // Those that might be the quickest are tried a few times, and again after long.
   Route route_for(double kept) const;
+  // Whether that exchange, in one piece, takes so little beside computing that hiding it is not
+  // worth a round: then lanes travel together where they can.
+  bool quick(double kept) const;
   // What that route moves.
-  Volume volume(Route route, double kept) const;
+  Volume volume(Route route, double kept, bool quick = false) const;
 
   const LinkModel& link() const { return link_; }
   std::vector<double> save() const;

@@ -23,6 +23,19 @@ double scale(std::span<float> values, float factor) {
   return sum;
 }
 
+using Views = std::vector<std::span<const std::byte>>;
+
+Views views_of(const Messages& messages) {
+  Views views;
+  for (std::size_t rank = 0; rank < messages.size(); ++rank) views.push_back(messages[rank]);
+  return views;
+}
+
+// No message is empty but those of ranks that have bad numbers.
+bool some_empty(std::span<const std::span<const std::byte>> messages) {
+  return std::ranges::any_of(messages, [](std::span<const std::byte> one) { return one.empty(); });
+}
+
 }  // namespace
 
 std::string_view to_string(Route route) {
@@ -53,15 +66,15 @@ std::optional<Route> route_from_string(std::string_view name) {
               "'; known: auto, dense, all-gather, reduce-scatter, shared");
 }
 
-Volume volume_of(Route route, std::size_t ranks, double entries, double payload) {
+Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool quick) {
   const auto n = static_cast<double>(ranks);
   switch (route) {
     case Route::dense:  // a ring, there and back
       return {2 * (n - 1), 2 * (n - 1) / n * 4 * entries};
-    case Route::all_gather:
-      return {n - 1, (n - 1) * payload};
-    case Route::reduce_scatter:  // a share to each; then twice a share from each
-      return {2 * (n - 1), (n - 1) / n * payload + (n - 1) / n * 2 * payload};
+    case Route::all_gather:  // lengths first
+      return {(quick ? 1 : 2) * (n - 1), (n - 1) * payload};
+    case Route::reduce_scatter:  // a share to each; then lengths; then twice a share from each
+      return {(quick ? 2 : 3) * (n - 1), (n - 1) / n * payload + (n - 1) / n * 2 * payload};
     case Route::shared:
       return {2 * (n - 1), 2 * (n - 1) / n * payload};
   }
@@ -120,9 +133,29 @@ void LinkModel::load(std::span<const double> state) {
   for (std::size_t i = 0; i < 7; ++i) *targets[i] = state[i];
 }
 
+std::size_t Collector::gather(std::span<const std::byte> mine, double ordered, bool quick) {
+  const double likely = seen_ * ordered;
+  const auto room = static_cast<std::size_t>(quick ? 1.0625 * likely : 0);
+  const std::size_t bytes = comm_.all_gather(mine, messages_, room);
+  std::size_t longest = 0;
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) longest = std::max(longest, messages_[rank].size());
+  if (longest > 0) seen_ = static_cast<double>(longest) / ordered;
+  return (comm_.size() - 1) * bytes;
+}
+
+void Collector::set_seen(double bytes) {
+  require(bytes >= 0 && bytes <= 1e6, "checkpoint: messages of ", bytes, " bytes an entry found");
+  seen_ = bytes;
+}
+
 Exchange::Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values values,
                    std::vector<std::size_t> cuts)
-    : comm_(comm), clock_(clock), entries_(entries), values_(values), cuts_(std::move(cuts)) {}
+    : comm_(comm),
+      clock_(clock),
+      entries_(entries),
+      values_(values),
+      cuts_(std::move(cuts)),
+      collector_(comm) {}
 
 Traffic Exchange::mean_dense(std::span<float> values, const std::function<void()>& wait) {
   const auto ranks = static_cast<double>(comm_.size());
@@ -155,13 +188,11 @@ Traffic Exchange::mean_sparse(const Order& order, std::optional<SparseView> mine
   require(out.size() == entries_ && (residual.empty() || residual.size() == entries_), "exchange: room for ",
           out.size(), " entries found, ", entries_, " expected");
   require(mine || order.tells_bad(), "exchange: ", to_string(order.route), " cannot tell of bad numbers");
-  const Stamp stamp{order.step, order.digest(), 0, static_cast<std::uint32_t>(entries_)};
-  const double expected = static_cast<double>(entries_) / order.factor;
   switch (order.route) {
     case Route::all_gather:
-      return by_all_gather(mine, stamp, expected, out, residual);
+      return by_all_gather(order, mine, out, residual);
     case Route::reduce_scatter:
-      return by_reduce_scatter(mine, stamp, expected, out, residual);
+      return by_reduce_scatter(order, mine, out, residual);
     case Route::shared:
       return by_shared(*mine, out);
     case Route::dense:
@@ -173,28 +204,8 @@ Traffic Exchange::mean_sparse(const Order& order, std::optional<SparseView> mine
   return mean_dense(out);
 }
 
-// Everybody's message, for so many entries as were ordered.
-void Exchange::gather(std::span<const std::byte> message, double expected, Traffic& traffic) {
-  // Their lengths scatter a little from step to step. Room for more costs time on every step, too
-  // little costs a second operation on some.
-  constexpr double kMostSpare = 4096;
-  const double likely = bytes_seen_ * expected;
-  const auto room =
-      bytes_seen_ > 0 ? static_cast<std::size_t>(likely + std::min(likely / 16, kMostSpare)) : 0;
-  const std::size_t bytes = (comm_.size() - 1) * comm_.all_gather(message, received_, room);
-  traffic.bytes_sent += bytes;
-  traffic.bytes_received += bytes;
-  std::size_t longest = 0;
-  for (std::size_t rank = 0; rank < comm_.size(); ++rank) longest = std::max(longest, received_[rank].size());
-  if (longest > 0) bytes_seen_ = static_cast<double>(longest) / expected;
-}
-
-// No message is empty but those of ranks that have bad numbers.
-bool Exchange::some_sent_nothing() const {
-  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
-    if (received_[rank].empty()) return true;
-  }
-  return false;
+Stamp Exchange::stamp_of(const Order& order) const {
+  return {order.step, order.digest(), 0, static_cast<std::uint32_t>(entries_)};
 }
 
 // What receivers get differs from what was to be sent by rounding: that waits.
@@ -205,30 +216,41 @@ void Exchange::keep_rounding(SparseView sent, std::span<float> residual) const {
 }
 
 // Adds what arrived from `rank` to `out`.
-void Exchange::decode(std::size_t rank, const Stamp& stamp, float scale, std::span<float> out,
-                      Traffic& traffic) {
+void Exchange::decode(std::size_t rank, std::span<const std::byte> message, const Stamp& stamp, float scale,
+                      std::span<float> out, Traffic& traffic) {
   const double start = clock_.now();
   try {
-    traffic.entries_decoded += wire_.decode_add(received_[rank], stamp, scale, out);
+    traffic.entries_decoded += wire_.decode_add(message, stamp, scale, out);
   } catch (const Error& error) {
     throw Error("exchange: from rank " + std::to_string(rank) + ": " + error.what());
   }
   traffic.decode_seconds += clock_.now() - start;
 }
 
-Traffic Exchange::by_all_gather(std::optional<SparseView> mine, Stamp stamp, double expected,
-                                std::span<float> out, std::span<float> residual) {
-  Traffic traffic;
-  gather(mine ? wire_.encode(*mine, stamp, values_) : std::span<const std::byte>(), expected, traffic);
-  traffic.bad = some_sent_nothing();
+std::span<const std::byte> Exchange::pack(const Order& order, std::optional<SparseView> mine) {
+  return mine ? wire_.encode(*mine, stamp_of(order), values_) : std::span<const std::byte>();
+}
+
+Traffic Exchange::unpack(const Order& order, std::span<const std::span<const std::byte>> messages,
+                         std::optional<SparseView> mine, std::span<float> out, std::span<float> residual) {
+  Traffic traffic{.bad = some_empty(messages)};
   if (traffic.bad) return traffic;
   traffic.entries_sent = mine->size();
   keep_rounding(*mine, residual);
   std::ranges::fill(out, 0.0f);
   const float scale = 1 / static_cast<float>(comm_.size());
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {  // in the order of ranks, on every rank
-    decode(rank, stamp, scale, out, traffic);
+    decode(rank, messages[rank], stamp_of(order), scale, out, traffic);
   }
+  return traffic;
+}
+
+Traffic Exchange::by_all_gather(const Order& order, std::optional<SparseView> mine, std::span<float> out,
+                                std::span<float> residual) {
+  const std::size_t bytes =
+      collector_.gather(pack(order, mine), static_cast<double>(entries_) / order.factor, order.quick);
+  Traffic traffic = unpack(order, views_of(collector_.messages()), mine, out, residual);
+  traffic.bytes_sent = traffic.bytes_received = bytes;
   return traffic;
 }
 
@@ -240,8 +262,9 @@ Stamp Exchange::part_of(std::size_t rank, Stamp stamp) const {
   return stamp;
 }
 
-Traffic Exchange::by_reduce_scatter(std::optional<SparseView> mine, Stamp stamp, double expected,
-                                    std::span<float> out, std::span<float> residual) {
+Traffic Exchange::by_reduce_scatter(const Order& order, std::optional<SparseView> mine, std::span<float> out,
+                                    std::span<float> residual) {
+  const Stamp stamp = stamp_of(order);
   Traffic traffic;
   parts_.assign(comm_.size(), {});
   std::vector<std::span<const std::byte>> views;
@@ -264,7 +287,7 @@ Traffic Exchange::by_reduce_scatter(std::optional<SparseView> mine, Stamp stamp,
     if (rank != comm_.rank()) traffic.bytes_sent += parts_[rank].size();
   }
   comm_.all_to_all(views, received_);
-  traffic.bad = some_sent_nothing();
+  traffic.bad = some_empty(views_of(received_));
   if (traffic.bad) return traffic;
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
     if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
@@ -274,7 +297,7 @@ Traffic Exchange::by_reduce_scatter(std::optional<SparseView> mine, Stamp stamp,
   const Stamp part = part_of(comm_.rank(), stamp);
   sums_.assign(part.entries, 0.0f);
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
-    decode(rank, part, 1, sums_, traffic);
+    decode(rank, received_[rank], part, 1, sums_, traffic);
   }
 
   // Of the sums the largest are told to everybody, twice a rank's share of what was
@@ -300,12 +323,16 @@ Traffic Exchange::by_reduce_scatter(std::optional<SparseView> mine, Stamp stamp,
   const auto message = wire_.encode(reduced_, part, values_);
   keep_rounding(reduced_, residual);
   traffic.entries_sent = mine->size();
-  gather(message, 2 * expected / static_cast<double>(comm_.size()), traffic);
+  const double told = 2 * static_cast<double>(entries_) / order.factor / static_cast<double>(comm_.size());
+  const std::size_t bytes = collector_.gather(message, told, order.quick);
+  traffic.bytes_sent += bytes;
+  traffic.bytes_received += bytes;
   std::ranges::fill(out, 0.0f);
   const float scale = 1 / static_cast<float>(comm_.size());
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
     const Stamp theirs = part_of(rank, stamp);
-    decode(rank, theirs, scale, out.subspan(theirs.begin, theirs.entries), traffic);
+    decode(rank, collector_.messages()[rank], theirs, scale, out.subspan(theirs.begin, theirs.entries),
+           traffic);
   }
   return traffic;
 }

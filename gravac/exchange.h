@@ -34,6 +34,7 @@ struct Order {
   Route route = Route::dense;
   double factor = 1;
   std::uint64_t step = 0;
+  bool quick = false;  // the exchange takes little time: rounds are worth saving, more than bytes
 
   std::uint64_t digest() const;  // travels with every message
   // Messages of this order tell if their sender has bad numbers.
@@ -61,7 +62,7 @@ struct Volume {
 
 // Volumes of each route, for `ranks` ranks, `entries` entries, payloads of
 // `payload` bytes (as sent by each rank).
-Volume volume_of(Route route, std::size_t ranks, double entries, double payload);
+Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool quick = false);
 
 // How many bytes a kept entry takes at a factor, if it is kept independently of others.
 double bytes_per_entry(double factor, Values values);
@@ -86,6 +87,27 @@ class LinkModel {
   double alpha_ = 1e-4, beta_ = 1e-9;
 };
 
+// Collects everybody's messages, and learns how long they are.
+class Collector {
+ public:
+  explicit Collector(Comm& comm) : comm_(comm) {}
+
+  // Everybody's `mine`, which is for so many entries as were ordered. Lengths are told first; or, if
+  // that is to be `quick`, messages travel at the length seen before, and what does not fit follows.
+  // Returns the bytes that this rank sent, and received.
+  std::size_t gather(std::span<const std::byte> mine, double ordered, bool quick);
+  const Messages& messages() const { return messages_; }
+
+  // State, for checkpoints: bytes of a message for every entry ordered, as last seen; 0: not yet.
+  double seen() const { return seen_; }
+  void set_seen(double bytes);  // throws Error
+
+ private:
+  Comm& comm_;
+  Messages messages_;
+  double seen_ = 0;  // equal on all ranks
+};
+
 // Brings all ranks the mean of what each of them sends, to the bit the same.
 class Exchange {
  public:
@@ -107,23 +129,26 @@ class Exchange {
   Traffic mean_sparse(const Order& order, std::optional<SparseView> mine, std::span<float> out,
                       std::span<float> residual);
 
-  // How many bytes a message takes for every entry that was ordered, as last seen; 0: not yet.
-  // Equal on all ranks; not negative.
-  double bytes_seen() const { return bytes_seen_; }
-  void set_bytes_seen(double bytes) { bytes_seen_ = bytes; }
+  // Route::all_gather in two halves, for callers that let messages of several exchanges travel
+  // together: the message, empty if numbers are bad here; and what is made of everybody's, by rank.
+  std::span<const std::byte> pack(const Order& order, std::optional<SparseView> mine);
+  Traffic unpack(const Order& order, std::span<const std::span<const std::byte>> messages,
+                 std::optional<SparseView> mine, std::span<float> out, std::span<float> residual);
+
+  Collector& collector() { return collector_; }
 
  private:
-  Traffic by_all_gather(std::optional<SparseView> mine, Stamp stamp, double expected, std::span<float> out,
+  Traffic by_all_gather(const Order& order, std::optional<SparseView> mine, std::span<float> out,
                         std::span<float> residual);
-  Traffic by_reduce_scatter(std::optional<SparseView> mine, Stamp stamp, double expected,
-                            std::span<float> out, std::span<float> residual);
+  Traffic by_reduce_scatter(const Order& order, std::optional<SparseView> mine, std::span<float> out,
+                            std::span<float> residual);
   Traffic by_shared(SparseView mine, std::span<float> out);
   Stamp part_of(std::size_t rank, Stamp stamp) const;
   void keep_rounding(SparseView sent, std::span<float> residual) const;
-  void gather(std::span<const std::byte> message, double expected, Traffic& traffic);
-  bool some_sent_nothing() const;
   void sum_dense(std::span<float> values);
-  void decode(std::size_t rank, const Stamp& stamp, float scale, std::span<float> out, Traffic& traffic);
+  Stamp stamp_of(const Order& order) const;
+  void decode(std::size_t rank, std::span<const std::byte> message, const Stamp& stamp, float scale,
+              std::span<float> out, Traffic& traffic);
 
   Comm& comm_;
   const Clock& clock_;
@@ -131,11 +156,11 @@ class Exchange {
   Values values_;
   std::vector<std::size_t> cuts_;
   Wire wire_;
+  Collector collector_;
   Messages received_;
   std::vector<std::vector<std::byte>> parts_;
   std::vector<float> sums_;
   Sparse reduced_;
-  double bytes_seen_ = 0;
 };
 
 }  // namespace gravac

@@ -143,31 +143,22 @@ TEST(Exchange, WhoHasBadNumbersTellsAllAndNothingIsDone) {
 
 // The second time lengths are known about: messages travel in one operation.
 TEST(Exchange, LearnsHowLongMessagesAre) {
-  class Counting final : public testing::Relay {
-   public:
-    using Comm::all_gather;
-    using Relay::Relay;
-    void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-      ++operations;
-      Relay::all_gather(mine, all);
-    }
-    int operations = 0;
-  };
   run_ranks(3, [](Comm& comm) {
-    Counting counting(comm);
+    testing::Counting counting(comm);
     Exchange exchange(counting, kClock, 10'000, Values::fp32);
     std::vector<float> out(10'000), residual(10'000);
-    const auto operations = [&](double factor, std::uint64_t step) {
+    const auto operations = [&](double factor, std::uint64_t step, bool quick = true) {
       counting.operations = 0;
       const Sparse mine = chosen(10'000, comm.rank(), 1, false, 1 / factor);
-      exchange.mean_sparse({Send::candidate, Route::all_gather, factor, step}, mine, out, residual);
+      exchange.mean_sparse({Send::candidate, Route::all_gather, factor, step, quick}, mine, out, residual);
       return counting.operations;
     };
-    EXPECT_EQ(operations(10, 1), 2);
-    EXPECT_EQ(operations(10, 2), 1);
-    EXPECT_EQ(operations(5, 3), 1);  // denser ones take less an entry
-    EXPECT_EQ(operations(100, 4), 2);
-    EXPECT_EQ(operations(100, 5), 1);
+    EXPECT_EQ(operations(10, 1), 2u);
+    EXPECT_EQ(operations(10, 2), 1u);
+    EXPECT_EQ(operations(5, 3), 1u);  // denser ones take less an entry
+    EXPECT_EQ(operations(100, 4), 2u);
+    EXPECT_EQ(operations(100, 5), 1u);
+    EXPECT_EQ(operations(100, 6, false), 2u);
   });
 }
 

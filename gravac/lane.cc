@@ -41,15 +41,34 @@ Traffic Lane::send(const Order& order, std::span<float> gradient) {
     step_.take_dense(gradient);
     return exchange_.mean_dense(gradient);
   }
-  const double start = clock_.now();
-  std::optional<SparseView> mine;
-  if (measured_) mine = step_.take(order.sent);
-  const double taken = clock_.now();
-  const std::span<float> residual = options_.step.feedback ? step_.residual() : std::span<float>();
-  Traffic traffic = exchange_.mean_sparse(order, mine, gradient, residual);
-  traffic.take_seconds = taken - start;
-  if (momentum_ && !traffic.bad) momentum_->sent(mine->positions);
+  take(order);
+  Traffic traffic = exchange_.mean_sparse(order, mine_, gradient, residual());
+  taken(traffic);
   return traffic;
+}
+
+std::span<const std::byte> Lane::pack(const Order& order) {
+  take(order);
+  return exchange_.pack(order, mine_);
+}
+
+Traffic Lane::unpack(const Order& order, std::span<const std::span<const std::byte>> messages,
+                     std::span<float> gradient) {
+  Traffic traffic = exchange_.unpack(order, messages, mine_, gradient, residual());
+  taken(traffic);
+  return traffic;
+}
+
+void Lane::take(const Order& order) {
+  const double start = clock_.now();
+  mine_.reset();
+  if (measured_) mine_ = step_.take(order.sent);
+  take_seconds_ = clock_.now() - start;
+}
+
+void Lane::taken(Traffic& traffic) {
+  traffic.take_seconds = take_seconds_;
+  if (momentum_ && !traffic.bad) momentum_->sent(mine_->positions);
 }
 
 Traffic Lane::send_plain(std::span<float> gradient, const std::function<void()>& wait) {
@@ -61,18 +80,16 @@ void Lane::hand_over(std::span<float> mean) {
   if (momentum_) momentum_->undo_optimizer(mean);
 }
 
-std::vector<double> Lane::numbers() const {
+std::vector<double> Lane::numbers() {
   const StepState state = step_.state();
-  return {static_cast<double>(state.steps), state.spread, exchange_.bytes_seen()};
+  return {static_cast<double>(state.steps), state.spread, exchange_.collector().seen()};
 }
 
 void Lane::restore(std::span<const double> numbers, std::span<const float> residual) {
   require(numbers.size() == kNumbers, "checkpoint: ", numbers.size(), " numbers of a lane found, ", kNumbers,
           " expected");
-  require(numbers[2] >= 0 && numbers[2] <= 1e6, "checkpoint: messages of ", numbers[2],
-          " bytes an entry found");
   step_.restore({static_cast<std::uint64_t>(numbers[0]), numbers[1]}, residual);
-  exchange_.set_bytes_seen(numbers[2]);
+  exchange_.collector().set_seen(numbers[2]);
 }
 
 void Lane::rescale(float ratio) {

@@ -49,6 +49,12 @@ class Lane {
   // has bad numbers, here or elsewhere, an order that tells of them changes nothing: send_raw must follow.
   Traffic send(const Order& order, std::span<float> gradient);
 
+  // The same in two halves, for orders by all-gather: this rank's message, and what is made of
+  // everybody's, by rank.
+  std::span<const std::byte> pack(const Order& order);
+  Traffic unpack(const Order& order, std::span<const std::span<const std::byte>> messages,
+                 std::span<float> gradient);
+
   // The gradient, not measured before, becomes the mean over ranks: a dense step in which
   // nothing waits. Bad numbers show in its energy. Its sum may be under way: `wait` waits for it.
   Traffic send_plain(std::span<float> gradient, const std::function<void()>& wait = {});
@@ -65,7 +71,7 @@ class Lane {
 
   // State besides what waits, for checkpoints.
   static constexpr std::size_t kNumbers = 3;
-  std::vector<double> numbers() const;
+  std::vector<double> numbers();
   void restore(std::span<const double> numbers, std::span<const float> residual);  // throws Error
 
   Step& step() { return step_; }
@@ -73,13 +79,19 @@ class Lane {
   std::span<float> previous() { return momentum_ ? momentum_->previous() : std::span<float>(); }
 
  private:
+  void take(const Order& order);
+  void taken(Traffic& traffic);
+  std::span<float> residual() { return options_.step.feedback ? step_.residual() : std::span<float>(); }
+
   AggregatorOptions options_;
   Clock& clock_;
   Step step_;
   std::optional<Momentum> momentum_;
   Exchange exchange_;
-  bool measured_ = false;   // usable numbers have entered the step
-  bool corrected_ = false;  // and the momentum
+  bool measured_ = false;           // usable numbers have entered the step
+  bool corrected_ = false;          // and the momentum
+  std::optional<SparseView> mine_;  // what was taken of it
+  double take_seconds_ = 0;
 };
 
 }  // namespace gravac

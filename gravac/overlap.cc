@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "gravac/checksum.h"
@@ -86,7 +87,8 @@ Overlap::Overlap(const Layout& layout, const std::vector<Bucket>& buckets, std::
       options_(options),
       comm_(comm),
       clock_(clock),
-      agreement_(layout, std::max<std::size_t>(buckets.size(), 1), std::move(policy), options, comm) {
+      agreement_(layout, std::max<std::size_t>(buckets.size(), 1), std::move(policy), options, comm),
+      collector_(comm) {
   require(!options.momentum || options.momentum->clip == 0,
           "overlap: clipping needs the norm of the whole gradient, which is not known before backward ends");
   std::vector<int> seen(layout.segments().size(), 0);
@@ -165,15 +167,25 @@ void Overlap::work() {
     lock.lock();
     failed_ = failed;
     ++next_;
+    if (!together_ || next_ == lanes_.size()) arrived_ = next_;
     changed_.notify_all();
   }
 }
 
 // One bucket: what survives of it, by the order that was given for this step.
 void Overlap::send(Part& part) {
-  const double start = clock_.now();
   comm_.set_step(steps_);
   if (plain_ && !plan_) return send_plain(part);
+  const double start = clock_.now();
+  measure(part);
+  if (!together_) exchange(part);
+  if (together_ && &part == &lanes_.back()) exchange_together();
+  busy_seconds_ += clock_.now() - start;
+}
+
+// What survives of a bucket?
+void Overlap::measure(Part& part) {
+  const double start = clock_.now();
   set_aside(part);
   sample(part);
   const Question question{.plan = plan_,
@@ -182,12 +194,15 @@ void Overlap::send(Part& part) {
                           .expected = order_.sent == Send::dense ? Send::candidate : order_.sent};
   const Measurement found = part.lane->measure(part.gradient, part.weights, question);
   add(found_, found);
+  part.finite = found.finite;
   report_.compress_seconds += clock_.now() - start;
+}
 
+void Overlap::exchange(Part& part) {
   // Has some rank bad numbers? A dense step with nothing waiting need not know: they show in the
   // mean. Sparse messages tell. Else everybody is asked.
   const bool asked = !plain_ && !order_.tells_bad();
-  part.bad = asked ? any_bad(!found.finite) : plain_ && !found.finite;
+  part.bad = asked ? any_bad(!part.finite) : plain_ && !part.finite;
   if (plain_ && part.bad) part.lane->step().skip();  // others take theirs
   if (!part.bad) {
     const Traffic traffic = part.lane->send(order_, part.gradient);
@@ -196,7 +211,42 @@ void Overlap::send(Part& part) {
   }
   if (part.bad) add(traffic_, part.lane->send_raw(part.gradient, part.weights));
   put_back(part);
-  busy_seconds_ += clock_.now() - start;
+}
+
+// The same for all buckets, whose messages travel as one: each behind its length.
+void Overlap::exchange_together() {
+  message_.clear();
+  const auto append = [&](std::span<const std::byte> bytes) {
+    message_.insert(message_.end(), bytes.begin(), bytes.end());
+  };
+  for (Part& part : lanes_) {
+    const std::span<const std::byte> message = part.lane->pack(order_);
+    const std::uint64_t length = message.size();
+    append(std::as_bytes(std::span(&length, 1)));
+    append(message);
+  }
+  const double ordered = static_cast<double>(layout_.entries()) / order_.factor;
+  const std::size_t bytes = collector_.gather(message_, ordered, order_.quick);
+  add(traffic_, {.bytes_sent = bytes, .bytes_received = bytes});
+
+  std::vector<std::span<const std::byte>> left, messages(comm_.size());
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) left.push_back(collector_.messages()[rank]);
+  for (Part& part : lanes_) {
+    for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
+      std::uint64_t length = 0;
+      const bool whole = left[rank].size() >= sizeof length;
+      if (whole) std::memcpy(&length, left[rank].data(), sizeof length);
+      require(whole && left[rank].size() - sizeof length >= length, "exchange: from rank ", rank,
+              ": a message of ", length, " bytes announced, ", left[rank].size(), " found");
+      messages[rank] = left[rank].subspan(sizeof length, length);
+      left[rank] = left[rank].subspan(sizeof length + length);
+    }
+    const Traffic traffic = part.lane->unpack(order_, messages, part.gradient);
+    add(traffic_, traffic);
+    part.bad = traffic.bad;
+    if (part.bad) add(traffic_, part.lane->send_raw(part.gradient, part.weights));
+    put_back(part);
+  }
 }
 
 // The same if all of it is sent and nothing waits: there is nothing to look for.
@@ -254,13 +304,13 @@ bool Overlap::any_bad(bool mine) {
 
 void Overlap::wait(std::size_t bucket) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return failed_ || next_ > bucket; });
+  changed_.wait(lock, [&] { return failed_ || arrived_ > bucket; });
   if (failed_) std::rethrow_exception(failed_);
 }
 
 StepReport Overlap::finish(double samples) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return failed_ || next_ == lanes_.size(); });
+  changed_.wait(lock, [&] { return failed_ || arrived_ == lanes_.size(); });
   if (failed_) std::rethrow_exception(failed_);
   const double sent = clock_.now();
 
@@ -289,7 +339,7 @@ StepReport Overlap::finish(double samples) {
     agreement_.record(totals, report);
     agreement_.describe(totals, plan_, report);
     const double kept = order_.sent == Send::minimum ? totals.minimum_kept : totals.candidate_kept;
-    agreement_.ended(report, kept, traffic_, samples, std::max(0.0, last - first));
+    agreement_.ended(order_, report, kept, traffic_, samples, std::max(0.0, last - first));
     for (const Part& part : lanes_) watch(part);
     agreement_.watched();
     for (const Part& part : lanes_) part.lane->hand_over(part.gradient);
@@ -314,7 +364,7 @@ StepReport Overlap::finish(double samples) {
   }
 
   for (Part& part : lanes_) part.is_ready = part.bad = false;
-  next_ = 0;
+  next_ = arrived_ = 0;
   ended_ = clock_.now();
   return report;
 }
@@ -346,10 +396,14 @@ void Overlap::begin() {
   order_.step = steps_;
   order_.factor = 1;
   order_.route = Route::dense;
+  order_.quick = false;
   if (order_.sent != Send::dense) {
     order_.factor = order_.sent == Send::minimum ? plan_->minimum : plan_->candidate;
-    order_.route = costs().route_for(static_cast<double>(layout_.entries()) / order_.factor);
+    const double kept = static_cast<double>(layout_.entries()) / order_.factor;
+    order_.route = costs().route_for(kept);
+    order_.quick = costs().quick(kept);
   }
+  together_ = order_.quick && order_.route == Route::all_gather;
   plain_ = order_.sent == Send::dense && !pending_ && !options_.momentum;
   started_ = 0;
   report_ = {};
@@ -403,12 +457,12 @@ void Overlap::return_what_was_sent() {
 Checkpoint Overlap::save() {
   Checkpoint checkpoint;
   agreement_.save(checkpoint);
-  checkpoint.add(
-      "overlap",
-      std::vector<double>{static_cast<double>(steps_), static_cast<double>(bad_steps_),
-                          static_cast<double>(order_.sent), pending_ ? 1.0 : 0.0, thresholds_ ? 1.0 : 0.0,
-                          thresholds_ ? static_cast<double>(thresholds_->minimum) : 0,
-                          thresholds_ ? static_cast<double>(thresholds_->candidate) : 0, correction_});
+  checkpoint.add("overlap", std::vector<double>{static_cast<double>(steps_), static_cast<double>(bad_steps_),
+                                                static_cast<double>(order_.sent), pending_ ? 1.0 : 0.0,
+                                                thresholds_ ? 1.0 : 0.0,
+                                                thresholds_ ? static_cast<double>(thresholds_->minimum) : 0,
+                                                thresholds_ ? static_cast<double>(thresholds_->candidate) : 0,
+                                                correction_, collector_.seen()});
   std::vector<double> states;
   for (Part& part : lanes_) {
     const std::vector<double> numbers = part.lane->numbers();
@@ -454,13 +508,14 @@ std::size_t Overlap::size_of(const Memory& memory) {
 void Overlap::load(const Checkpoint& checkpoint) {
   // Read everything before anything is changed.
   auto agreement = agreement_.read(checkpoint);
-  const std::vector<double> numbers = checkpoint.numbers("overlap", 8);
+  const std::vector<double> numbers = checkpoint.numbers("overlap", 9);
   const std::vector<double> states = checkpoint.numbers("lanes");
   const bool alike = states.size() == Lane::kNumbers * lanes_.size();
   require(states.size() >= Lane::kNumbers, "checkpoint: 'lanes' has ", states.size(), " entries, at least ",
           Lane::kNumbers, " expected");
   require(numbers[2] >= 0 && numbers[2] <= 2, "checkpoint: 'overlap' names an unknown decision");
   require(numbers[7] >= 0.1 && numbers[7] <= 10, "checkpoint: 'overlap' has a correction of ", numbers[7]);
+  collector_.set_seen(numbers[8]);
   std::vector<std::vector<float>> memories;
   for (const Memory& memory : kMemories) {
     memories.push_back(checkpoint.floats(memory.name, size_of(memory)));

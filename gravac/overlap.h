@@ -82,7 +82,7 @@ class Overlap {
     std::unique_ptr<Lane> lane;
     std::vector<double> factors;  // of the segments, where the policy has them
     // This step's:
-    bool is_ready = false, bad = false;
+    bool is_ready = false, bad = false, finite = true;
     struct Aside {
       std::size_t memory, begin;
       std::vector<float> values;
@@ -96,6 +96,9 @@ class Overlap {
 
   void work();
   void send(Part& part);
+  void measure(Part& part);
+  void exchange(Part& part);
+  void exchange_together();
   void send_plain(Part& part);
   void start_sums();
   // Calls visit(segment, where it begins in the bucket) for the segments of a bucket.
@@ -134,12 +137,15 @@ class Overlap {
   // The step that is under way, or the next one: what was decided for it.
   std::optional<Plan> plan_;
   Order order_;
-  bool plain_ = false;  // it sends all, and nothing waits
+  bool plain_ = false;     // it sends all, and nothing waits
+  bool together_ = false;  // messages of all buckets travel together, when the last is ready
   std::optional<Thresholds> thresholds_;
   StepReport report_;
   Measurement found_;
   Traffic traffic_;
   double busy_seconds_ = 0;
+  Collector collector_;  // of messages that travel together
+  std::vector<std::byte> message_;
   MagnitudeHistogram histogram_;
   std::size_t stride_ = 1;  // of sampling
   double correction_ = 1;   // of factors, so that as many entries reach the cut as should
@@ -152,7 +158,8 @@ class Overlap {
   // for what ready() writes.
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::size_t next_ = 0;     // bucket to be sent
+  std::size_t next_ = 0;     // bucket to be looked at
+  std::size_t arrived_ = 0;  // buckets whose means are there
   std::size_t started_ = 0;  // bucket whose sum is to be started
   bool stop_ = false;
   std::exception_ptr failed_;

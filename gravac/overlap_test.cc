@@ -62,8 +62,20 @@ std::vector<Bucket> mixed_buckets() {
   return buckets;
 }
 
+// Real time, and what was spent beside.
+class Computing final : public Clock {
+ public:
+  double now() const override { return steady_.now() + spent_; }
+  void spend(double seconds) override { spent_ = spent_ + seconds; }
+
+ private:
+  SteadyClock steady_;
+  std::atomic<double> spent_ = 0;
+};
+
 struct Overlapped {
-  SteadyClock clock;
+  double compute = 0;  // seconds before each step: many, and exchanges are quick beside them
+  Computing clock;
   Overlap overlap;
   std::vector<Bucket> buckets;
   std::map<std::size_t, std::vector<float>> parts;
@@ -76,6 +88,7 @@ struct Overlapped {
 
   // Buckets become ready in an order that changes from step to step.
   StepReport step(std::vector<float>& gradient, std::size_t number) {
+    clock.spend(compute);
     for (std::size_t i = 0; i < overlap.buckets(); ++i) {
       const std::size_t bucket = (i + number) % overlap.buckets();
       overlap.ready(bucket, parts[bucket] = gather(gradient, buckets[bucket]));
@@ -118,6 +131,7 @@ TEST_P(SameAsAfterBackward, ToTheBit) {
     for (const auto& buckets : {make_buckets(layout(), 4000), mixed_buckets()}) {
       Overlapped during(GetParam(), comm, buckets);
       for (std::size_t step = 0; step < 20; ++step) {
+        during.compute = step < 10 ? 0 : 1e4;
         std::vector<float> gradient = gradient_of(comm.rank(), step);
         during.step(gradient, step);
         EXPECT_EQ(gradient, expected[step]) << step;
@@ -153,6 +167,7 @@ TEST_P(EveryOverlap, AgreesAndConserves) {
       for (std::size_t i = 0; i < kEntries; ++i) in[i] += static_cast<double>(gradient[i]);
     }
     for (std::size_t step = 0; step < 40; ++step) {
+      during.compute = step < 20 ? 0 : 1e4;
       std::vector<float> gradient = gradient_of(comm.rank(), step);
       during.step(gradient, step);
       history.insert(history.end(), gradient.begin(), gradient.end());
@@ -289,6 +304,7 @@ TEST(Overlap, LosesNothingWhereWhatArrivesForUnusedSegmentsIsDropped) {
       setup.options.hold_unused = true;
       Overlapped during(std::move(setup), comm, mixed_buckets());
       for (std::size_t step = 0; step < 20; ++step) {
+        during.compute = step < 10 ? 0 : 1e4;
         std::vector<float> gradient = gradient_of(comm.rank(), step);
         const auto unused = std::span(gradient).subspan(dropped.begin, dropped.size);
         const bool by_all = step % 3 == 1, by_one = step % 3 == 2 && comm.rank() == 0;
@@ -319,48 +335,68 @@ TEST(Overlap, SurvivesBadNumbersOnOneRankInOneBucket) {
         "policy=static factor=10 values=fp16 exchange=reduce-scatter compressor=redsync",
         "policy=static factor=10 compressor=randomk",
         "policy=static factor=10 exchange=all-gather memory=momentum"}) {
-    std::vector<std::vector<float>> results(kRanks);
-    std::vector<double> in(kEntries, 0), out(kEntries, 0);
-    std::mutex mutex;
-    run_ranks(kRanks, [&](Comm& comm) {
-      Overlapped during(options, comm);
-      const std::vector<float> everywhere(kEntries, 1);
-      std::vector<float> bad_bucket(kEntries, 0);
-      for (const Bucket& bucket : during.buckets) {
-        std::vector<float> marks(kEntries, 0);
-        scatter(gather(everywhere, bucket), bucket, marks);
-        if (marks[100] == 1) bad_bucket = marks;
-      }
-      for (std::size_t step = 0; step < 10; ++step) {
-        std::vector<float> gradient = gradient_of(comm.rank(), step);
-        {
-          const std::lock_guard lock(mutex);
-          for (std::size_t i = 0; i < kEntries; ++i) {
-            if (step != 4 || bad_bucket[i] == 0) in[i] += static_cast<double>(gradient[i]);
-          }
+    for (const double compute : {0.0, 10.0}) {
+      std::vector<std::vector<float>> results(kRanks);
+      std::vector<double> in(kEntries, 0), out(kEntries, 0);
+      std::mutex mutex;
+      run_ranks(kRanks, [&](Comm& comm) {
+        Overlapped during(options, comm);
+        during.compute = compute;
+        const std::vector<float> everywhere(kEntries, 1);
+        std::vector<float> bad_bucket(kEntries, 0);
+        for (const Bucket& bucket : during.buckets) {
+          std::vector<float> marks(kEntries, 0);
+          scatter(gather(everywhere, bucket), bucket, marks);
+          if (marks[100] == 1) bad_bucket = marks;
         }
-        if (step == 4 && comm.rank() == 1) gradient[100] = std::numeric_limits<float>::quiet_NaN();
-        const StepReport report = during.step(gradient, step);
-        EXPECT_EQ(report.finite, step != 4);
-        EXPECT_EQ(report.bad_steps, step < 4 ? 0u : 1u);
-        EXPECT_EQ(std::isnan(gradient[100]), step == 4);
-        if (step == 4) continue;
-        results[comm.rank()].insert(results[comm.rank()].end(), gradient.begin(), gradient.end());
+        for (std::size_t step = 0; step < 10; ++step) {
+          std::vector<float> gradient = gradient_of(comm.rank(), step);
+          {
+            const std::lock_guard lock(mutex);
+            for (std::size_t i = 0; i < kEntries; ++i) {
+              if (step != 4 || bad_bucket[i] == 0) in[i] += static_cast<double>(gradient[i]);
+            }
+          }
+          if (step == 4 && comm.rank() == 1) gradient[100] = std::numeric_limits<float>::quiet_NaN();
+          const StepReport report = during.step(gradient, step);
+          EXPECT_EQ(report.finite, step != 4);
+          EXPECT_EQ(report.bad_steps, step < 4 ? 0u : 1u);
+          EXPECT_EQ(std::isnan(gradient[100]), step == 4);
+          if (step == 4) continue;
+          results[comm.rank()].insert(results[comm.rank()].end(), gradient.begin(), gradient.end());
+          const std::lock_guard lock(mutex);
+          for (std::size_t i = 0; i < kEntries; ++i) out[i] += static_cast<double>(gradient[i]);
+        }
+        const std::vector<float> left = residual_of(during.overlap.save());
         const std::lock_guard lock(mutex);
-        for (std::size_t i = 0; i < kEntries; ++i) out[i] += static_cast<double>(gradient[i]);
+        for (std::size_t i = 0; i < kEntries; ++i) out[i] += static_cast<double>(left[i]);
+      });
+      const bool conserves = options != "policy=dense" && !options.ends_with("momentum");
+      for (std::size_t i = 0; i < kEntries && conserves; ++i)
+        ASSERT_NEAR(out[i], in[i], 0.05) << options << " " << i;
+      for (const std::vector<float>& one : results) {
+        EXPECT_EQ(one, results[0]) << options;
+        for (const float value : one) ASSERT_TRUE(std::isfinite(value));
       }
-      const std::vector<float> left = residual_of(during.overlap.save());
-      const std::lock_guard lock(mutex);
-      for (std::size_t i = 0; i < kEntries; ++i) out[i] += static_cast<double>(left[i]);
-    });
-    const bool conserves = options != "policy=dense" && !options.ends_with("momentum");
-    for (std::size_t i = 0; i < kEntries && conserves; ++i)
-      ASSERT_NEAR(out[i], in[i], 0.05) << options << " " << i;
-    for (const std::vector<float>& one : results) {
-      EXPECT_EQ(one, results[0]) << options;
-      for (const float value : one) ASSERT_TRUE(std::isfinite(value));
     }
   }
+}
+
+TEST(Overlap, SavesRoundsWhereExchangesAreQuickBesideComputing) {
+  run_ranks(kRanks, [&](Comm& comm) {
+    testing::Counting counting(comm);
+    Overlapped during("policy=static factor=10 exchange=all-gather granularity=layer", counting);
+    for (std::size_t step = 0; step < 20; ++step) {
+      during.compute = step < 10 ? 0 : 1e4;
+      counting.operations = 0;
+      std::vector<float> gradient = gradient_of(comm.rank(), step);
+      during.step(gradient, step);
+      const std::size_t expected = step < 10 ? 2 * during.buckets.size() : 1;
+      if (step % 10 == 9) {
+        EXPECT_EQ(counting.operations, expected + 1);  // and one to agree
+      }
+    }
+  });
 }
 
 // Sums that were started end only when they are waited for.

@@ -46,6 +46,18 @@ class Relay : public Comm {
   Comm& inner_;
 };
 
+// Counts operations that bring messages.
+class Counting final : public Relay {
+ public:
+  using Comm::all_gather;
+  using Relay::Relay;
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    ++operations;
+    Relay::all_gather(mine, all);
+  }
+  std::size_t operations = 0;
+};
+
 inline const std::vector<std::string> kKinds = {"gauss",       "laplace",  "student",
                                                 "mostly-zero", "constant", "row-correlated"};
 inline const std::vector<std::size_t> kSizes = {0, 1, 7, 8, 9, 1000, 65'537, 1'000'000};
