@@ -54,6 +54,24 @@ void add(Traffic& sum, const Traffic& part) {
   sum.decode_seconds += part.decode_seconds;
 }
 
+// Messages one behind the other, each behind its length: writes one more; takes the first away.
+void append(std::vector<std::byte>& run, std::span<const std::byte> message) {
+  const std::uint64_t length = message.size();
+  const auto bytes = std::as_bytes(std::span(&length, 1));
+  run.insert(run.end(), bytes.begin(), bytes.end());
+  run.insert(run.end(), message.begin(), message.end());
+}
+std::span<const std::byte> take_first(std::span<const std::byte>& run, std::size_t rank) {
+  std::uint64_t length = 0;
+  const bool begins = run.size() >= sizeof length;
+  if (begins) std::memcpy(&length, run.data(), sizeof length);
+  require(begins && length <= run.size() - sizeof length, "exchange: from rank ", rank, ": a message of ",
+          length, " bytes announced, ", run.size(), " bytes found");
+  const std::span<const std::byte> first = run.subspan(sizeof length, length);
+  run = run.subspan(sizeof length + length);
+  return first;
+}
+
 }  // namespace
 
 // What lanes remember, by the name it has in a checkpoint.
@@ -216,15 +234,7 @@ void Overlap::exchange(Part& part) {
 // The same for all buckets, whose messages travel as one: each behind its length.
 void Overlap::exchange_together() {
   message_.clear();
-  const auto append = [&](std::span<const std::byte> bytes) {
-    message_.insert(message_.end(), bytes.begin(), bytes.end());
-  };
-  for (Part& part : lanes_) {
-    const std::span<const std::byte> message = part.lane->pack(order_);
-    const std::uint64_t length = message.size();
-    append(std::as_bytes(std::span(&length, 1)));
-    append(message);
-  }
+  for (Part& part : lanes_) append(message_, part.lane->pack(order_));
   const double ordered = static_cast<double>(layout_.entries()) / order_.factor;
   const std::size_t bytes = collector_.gather(message_, ordered, order_.quick);
   add(traffic_, {.bytes_sent = bytes, .bytes_received = bytes});
@@ -232,15 +242,7 @@ void Overlap::exchange_together() {
   std::vector<std::span<const std::byte>> left, messages(comm_.size());
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) left.push_back(collector_.messages()[rank]);
   for (Part& part : lanes_) {
-    for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
-      std::uint64_t length = 0;
-      const bool whole = left[rank].size() >= sizeof length;
-      if (whole) std::memcpy(&length, left[rank].data(), sizeof length);
-      require(whole && left[rank].size() - sizeof length >= length, "exchange: from rank ", rank,
-              ": a message of ", length, " bytes announced, ", left[rank].size(), " found");
-      messages[rank] = left[rank].subspan(sizeof length, length);
-      left[rank] = left[rank].subspan(sizeof length + length);
-    }
+    for (std::size_t rank = 0; rank < comm_.size(); ++rank) messages[rank] = take_first(left[rank], rank);
     const Traffic traffic = part.lane->unpack(order_, messages, part.gradient);
     add(traffic_, traffic);
     part.bad = traffic.bad;

@@ -89,7 +89,7 @@ class GravacState(Session):
             # DDP may take the others while the last is still under way: all they wait for is done.
             self._wait_for(self._engine.wait, len(self._arrived) - 2)
             self._hand_out(self._arrived[:-1])
-            self._thread.submit(self._end, self._arrived[-1:])
+            self._thread.submit(self._end, self._arrived[-1])
             return
         self._end_step(self._wait_for(self._engine.finish, self.samples))
         for group, run in zip(self._regrouped, runs):
@@ -97,13 +97,15 @@ class GravacState(Session):
                 piece.copy_(mean)
         self._hand_out(self._arrived)
 
-    def _end(self, buckets: List[Arrived]) -> None:
-        """Ends the step without anybody waiting for it but DDP, for these buckets."""
+    def _end(self, bucket: Arrived) -> None:
+        """Ends the step without anybody waiting for it but DDP, for this bucket."""
+        _, stage, future = bucket
         try:
             self._end_step(self._engine.finish(self.samples))
+            stage.bring_back()
         except BaseException as error:
             self._failed = error
-        self._hand_out(buckets)
+        future.set_result(stage.tensor)
 
     def _hand_out(self, buckets: List[Arrived]) -> None:
         for _, stage, future in buckets:
