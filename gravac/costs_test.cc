@@ -56,6 +56,25 @@ TEST(CostModel, NoticesWhenAnotherRouteBecomesQuicker) {
   EXPECT_EQ(world.step(model, 100'000), Route::reduce_scatter);
 }
 
+TEST(CostModel, KnowsWhichExchangesAreQuickBesideComputing) {
+  for (const double seconds_per_byte : {1e-10, 1e-7}) {
+    CostModel model(2, 1'000'000, Values::fp32, Route::all_gather, false, 5);
+    EXPECT_TRUE(model.quick(10'000));  // to be found out
+    for (int step = 0; step < 50; ++step) {
+      const bool quick = model.quick(10'000);
+      const Volume volume = model.volume(Route::all_gather, 10'000, quick);
+      EXPECT_EQ(volume.rounds, quick ? 1 : 2 * 5);
+      model.learn({.compute = 0.1,
+                   .agree = 1e-4,
+                   .exchange = 1e-4 * volume.rounds + seconds_per_byte * volume.bytes,
+                   .sparse = true,
+                   .volume = volume,
+                   .route = Route::all_gather});
+    }
+    EXPECT_EQ(model.quick(10'000), seconds_per_byte < 1e-9);  // 0.1 ms or 6 of 100
+  }
+}
+
 TEST(CostModel, GoesOnFromItsState) {
   const World world{{{Route::all_gather, 1e-8}, {Route::reduce_scatter, 3e-9}, {Route::dense, 2e-8}}};
   CostModel model = make_model(), copy = make_model();
