@@ -157,13 +157,11 @@ void Overlap::ready(std::size_t bucket, std::span<float> gradient, std::span<con
   changed_.notify_all();
 }
 
-// Starts adding up what is ready in its turn, in a plain dense step: while some is on its way, more may
-// follow.
+// Starts adding up what is ready in its turn, in a plain dense step and where the comm can do so: while some
+// is on its way, more may follow.
 void Overlap::start_sums() {
   for (; started_ < lanes_.size() && lanes_[started_].is_ready; ++started_) {
-    Part& part = lanes_[started_];
-    part.arrival = comm_.start_all_reduce(part.gradient);
-    if (!part.arrival) return;
+    lanes_[started_].arrival = comm_.start_all_reduce(lanes_[started_].gradient);
   }
 }
 
