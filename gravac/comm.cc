@@ -19,7 +19,7 @@ void Messages::resize(std::span<const std::size_t> lengths) {
 std::size_t Comm::all_gather(std::span<const std::byte> mine, Messages& all, std::size_t room) {
   // Lengths, with as much of the messages as there is room for.
   std::uint64_t length = mine.size();
-  padded_.assign(sizeof length + room, std::byte{0});
+  padded_.resize(sizeof length + room);
   std::memcpy(padded_.data(), &length, sizeof length);
   std::ranges::copy(mine.first(std::min(room, mine.size())), padded_.begin() + sizeof length);
   gathered_.resize(padded_.size() * size());
@@ -44,7 +44,7 @@ std::size_t Comm::all_gather(std::span<const std::byte> mine, Messages& all, std
   if (longest <= room) return padded_.size();
 
   // What is left travels at the length of the longest: they are about equally long.
-  padded_.assign(longest - room, std::byte{0});
+  padded_.resize(longest - room);
   if (mine.size() > room) std::ranges::copy(mine.subspan(room), padded_.begin());
   gathered_.resize(padded_.size() * size());
   all_gather(std::span<const std::byte>(padded_), std::span<std::byte>(gathered_));

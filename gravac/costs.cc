@@ -67,8 +67,8 @@ Volume CostModel::volume(Route route, double kept, bool quick) const {
   return volume;
 }
 
-// Unless computing is known to be short, it is taken to be: the first exchange in one piece tells
-// what the link is like, and one in pieces, beside computing, does not.
+// Until computing has been timed, exchanges are taken to be quick: one in one piece tells what the link
+// is like, and one in pieces, beside computing, does not.
 bool CostModel::quick(double kept) const {
   constexpr double kLittle = 0.05;
   if (compute_.known == 0) return true;

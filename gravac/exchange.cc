@@ -238,9 +238,10 @@ Traffic Exchange::unpack(const Order& order, std::span<const std::span<const std
   traffic.entries_sent = mine->size();
   keep_rounding(*mine, residual);
   std::ranges::fill(out, 0.0f);
+  const Stamp stamp = stamp_of(order);
   const float scale = 1 / static_cast<float>(comm_.size());
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {  // in the order of ranks, on every rank
-    decode(rank, messages[rank], stamp_of(order), scale, out, traffic);
+    decode(rank, messages[rank], stamp, scale, out, traffic);
   }
   return traffic;
 }
@@ -266,10 +267,11 @@ Traffic Exchange::by_reduce_scatter(const Order& order, std::optional<SparseView
                                     std::span<float> residual) {
   const Stamp stamp = stamp_of(order);
   Traffic traffic;
-  parts_.assign(comm_.size(), {});
+  parts_.resize(comm_.size());
   std::vector<std::span<const std::byte>> views;
   std::size_t begin = 0;
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
+    parts_[rank].clear();
     if (mine) {
       const Stamp part = part_of(rank, stamp);
       const auto end = static_cast<std::size_t>(

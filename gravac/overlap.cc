@@ -218,13 +218,15 @@ void Overlap::exchange(Part& part) {
   // Has some rank bad numbers? A dense step with nothing waiting need not know: they show in the
   // mean. Sparse messages tell. Else everybody is asked.
   const bool asked = !plain_ && !order_.tells_bad();
-  part.bad = asked ? any_bad(!part.finite) : plain_ && !part.finite;
-  if (plain_ && part.bad) part.lane->step().skip();  // others take theirs
-  if (!part.bad) {
-    const Traffic traffic = part.lane->send(order_, part.gradient);
-    add(traffic_, traffic);
-    part.bad = traffic.bad;
-  }
+  const bool bad = asked ? any_bad(!part.finite) : plain_ && !part.finite;
+  if (plain_ && bad) part.lane->step().skip();  // others take theirs
+  settle(part, bad ? Traffic{.bad = true} : part.lane->send(order_, part.gradient));
+}
+
+// A bucket was exchanged, or it turned out that it cannot be: then it goes out raw.
+void Overlap::settle(Part& part, const Traffic& traffic) {
+  add(traffic_, traffic);
+  part.bad = traffic.bad;
   if (part.bad) add(traffic_, part.lane->send_raw(part.gradient, part.weights));
   put_back(part);
 }
@@ -241,11 +243,7 @@ void Overlap::exchange_together() {
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) left.push_back(collector_.messages()[rank]);
   for (Part& part : lanes_) {
     for (std::size_t rank = 0; rank < comm_.size(); ++rank) messages[rank] = take_first(left[rank], rank);
-    const Traffic traffic = part.lane->unpack(order_, messages, part.gradient);
-    add(traffic_, traffic);
-    part.bad = traffic.bad;
-    if (part.bad) add(traffic_, part.lane->send_raw(part.gradient, part.weights));
-    put_back(part);
+    settle(part, part.lane->unpack(order_, messages, part.gradient));
   }
 }
 

@@ -99,6 +99,7 @@ class Overlap {
   void measure(Part& part);
   void exchange(Part& part);
   void exchange_together();
+  void settle(Part& part, const Traffic& traffic);
   void send_plain(Part& part);
   void start_sums();
   // Calls visit(segment, where it begins in the bucket) for the segments of a bucket.
