@@ -8,7 +8,7 @@
 
 #include "adapters/parts.h"
 #include "adapters/roll_call.h"
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "gravac/comm.h"
+#include "gravac/comm/comm.h"
 
 namespace gravac {
 

@@ -2,7 +2,7 @@
 
 #include "adapters/mpi_comm.h"
 #include "gravac/c_api.h"
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 gravac_aggregator* gravac_create_mpi(const char* options, const char* const* names, const size_t* sizes,
                                      size_t segments, double timeout_seconds) {

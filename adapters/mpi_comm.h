@@ -3,7 +3,7 @@
 #include <chrono>
 #include <memory>
 
-#include "gravac/comm.h"
+#include "gravac/comm/comm.h"
 
 namespace gravac {
 

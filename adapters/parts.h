@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "gravac/comm.h"
+#include "gravac/comm/comm.h"
 
 namespace gravac {
 

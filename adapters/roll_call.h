@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "gravac/comm.h"
+#include "gravac/comm/comm.h"
 
 namespace gravac {
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "gravac/config.h"
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {

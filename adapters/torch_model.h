@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "gravac/aggregator.h"
-#include "gravac/clock.h"
-#include "gravac/comm.h"
-#include "gravac/gradient.h"
+#include "gravac/comm/comm.h"
+#include "gravac/util/clock.h"
+#include "gravac/util/layout.h"
 
 namespace gravac {
 

@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "gravac/require.h"
-#include "gravac/thread_comm.h"
+#include "gravac/comm/thread_comm.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {

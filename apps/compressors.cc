@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "gravac/compressor.h"
-#include "gravac/gain.h"
-#include "gravac/kernels.h"
-#include "gravac/step.h"
+#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/step.h"
+#include "gravac/policy/gain.h"
+#include "gravac/util/kernels.h"
 
 namespace gravac::apps {
 namespace {

@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/launch.h"
 
 namespace gravac::apps {

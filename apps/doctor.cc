@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "apps/torch_info.h"
-#include "gravac/kernels.h"
+#include "gravac/util/kernels.h"
 #include "train/launch.h"
 
 #ifdef GRAVAC_GLOO

@@ -13,8 +13,8 @@
 #include "apps/list.h"
 #include "apps/train.h"
 #include "gravac/config.h"
-#include "gravac/gradient.h"
-#include "gravac/require.h"
+#include "gravac/util/layout.h"
+#include "gravac/util/require.h"
 
 namespace {
 

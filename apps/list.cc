@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/catalog.h"
-#include "gravac/compressor.h"
+#include "gravac/codec/select/compressor.h"
 #include "gravac/config.h"
 
 namespace gravac::apps {

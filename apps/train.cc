@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "apps/catalog.h"
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/launch.h"
 #include "train/options.h"
 #include "train/run.h"

@@ -26,9 +26,9 @@
 #include "adapters/mpi_comm.h"
 #endif
 #include "gravac/aggregator.h"
-#include "gravac/checksum.h"
-#include "gravac/paced_comm.h"
-#include "gravac/require.h"
+#include "gravac/comm/paced_comm.h"
+#include "gravac/util/checksum.h"
+#include "gravac/util/require.h"
 
 namespace gravac::bench {
 namespace {

@@ -17,14 +17,14 @@
 #include <string>
 #include <vector>
 
-#include "gravac/buffer.h"
-#include "gravac/gain.h"
-#include "gravac/half.h"
-#include "gravac/kernels.h"
-#include "gravac/packing.h"
-#include "gravac/require.h"
-#include "gravac/step.h"
-#include "gravac/workers.h"
+#include "gravac/codec/select/step.h"
+#include "gravac/policy/gain.h"
+#include "gravac/util/buffer.h"
+#include "gravac/util/kernels.h"
+#include "gravac/util/require.h"
+#include "gravac/util/workers.h"
+#include "gravac/wire/half.h"
+#include "gravac/wire/packing.h"
 #ifdef GRAVAC_BENCH_TORCH
 #include "bench/torch_step.h"
 #endif

@@ -1,7 +1,8 @@
 // A plain libtorch training loop, on one worker.
 
-#include <cstdio>
 #include <torch/torch.h>
+
+#include <cstdio>
 
 int main() {
   torch::manual_seed(1);

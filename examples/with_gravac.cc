@@ -1,8 +1,9 @@
 // The same loop on several workers. Usage: with_gravac STORE RANK SIZE, as many times as SIZE says,
 // where STORE is a file that does not exist yet.
 
-#include <cstdio>
 #include <torch/torch.h>
+
+#include <cstdio>
 
 #include "adapters/gloo_comm.h"
 #include "adapters/torch_model.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gravac/kernels.h"
-#include "gravac/require.h"
+#include "gravac/util/kernels.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 

@@ -7,10 +7,10 @@
 #include <mutex>
 #include <random>
 
-#include "gravac/paced_comm.h"
-#include "gravac/require.h"
+#include "gravac/comm/paced_comm.h"
+#include "gravac/comm/thread_comm.h"
 #include "gravac/testing.h"
-#include "gravac/thread_comm.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {

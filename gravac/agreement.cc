@@ -4,10 +4,10 @@
 #include <cmath>
 #include <string>
 
-#include "gravac/checksum.h"
-#include "gravac/gain.h"
-#include "gravac/kernels.h"
-#include "gravac/require.h"
+#include "gravac/policy/gain.h"
+#include "gravac/util/checksum.h"
+#include "gravac/util/kernels.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "gravac/checkpoint.h"
-#include "gravac/comm.h"
+#include "gravac/codec/selecting_codec.h"
+#include "gravac/comm/comm.h"
 #include "gravac/costs.h"
-#include "gravac/lane.h"
-#include "gravac/policy.h"
+#include "gravac/policy/policy.h"
 #include "gravac/report.h"
 
 namespace gravac {

@@ -8,7 +8,7 @@
 
 #include "gravac/config.h"
 #include "gravac/gravac.h"
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <functional>
 #include <memory>
 
-#include "gravac/comm.h"
+#include "gravac/comm/comm.h"
 #include "gravac/gravac.h"
 
 namespace gravac {

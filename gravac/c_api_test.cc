@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "gravac/comm/thread_comm.h"
 #include "gravac/gravac.h"
-#include "gravac/thread_comm.h"
 
 extern "C" int c_user(void);
 

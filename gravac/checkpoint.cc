@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "gravac/checksum.h"
-#include "gravac/require.h"
+#include "gravac/util/checksum.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {

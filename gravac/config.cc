@@ -5,7 +5,7 @@
 #include <numeric>
 #include <vector>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {

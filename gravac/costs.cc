@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 

@@ -5,8 +5,8 @@
 #include <span>
 #include <vector>
 
-#include "gravac/exchange.h"
-#include "gravac/policy.h"
+#include "gravac/codec/exchange.h"
+#include "gravac/policy/policy.h"
 
 namespace gravac {
 

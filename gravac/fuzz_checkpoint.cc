@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "gravac/checkpoint.h"
-#include "gravac/checksum.h"
-#include "gravac/require.h"
+#include "gravac/util/checksum.h"
+#include "gravac/util/require.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "gravac/checkpoint.h"
-#include "gravac/wire.h"
+#include "gravac/wire/wire.h"
 
 namespace {
 

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <numeric>
 
-#include "gravac/checksum.h"
-#include "gravac/kernels.h"
-#include "gravac/require.h"
+#include "gravac/util/checksum.h"
+#include "gravac/util/kernels.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {

@@ -14,11 +14,11 @@
 
 #include "gravac/agreement.h"
 #include "gravac/checkpoint.h"
-#include "gravac/clock.h"
-#include "gravac/comm.h"
-#include "gravac/histogram.h"
-#include "gravac/lane.h"
+#include "gravac/codec/select/histogram.h"
+#include "gravac/codec/selecting_codec.h"
+#include "gravac/comm/comm.h"
 #include "gravac/report.h"
+#include "gravac/util/clock.h"
 
 namespace gravac {
 

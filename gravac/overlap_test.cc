@@ -10,10 +10,10 @@
 #include <random>
 
 #include "gravac/aggregator.h"
+#include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
-#include "gravac/require.h"
 #include "gravac/testing.h"
-#include "gravac/thread_comm.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {

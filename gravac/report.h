@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <string>
 
-#include "gravac/exchange.h"
-#include "gravac/plan.h"
+#include "gravac/codec/exchange.h"
+#include "gravac/policy/plan.h"
 
 namespace gravac {
 

@@ -4,9 +4,9 @@
 
 #include <random>
 
+#include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
-#include "gravac/require.h"
-#include "gravac/thread_comm.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {

@@ -15,10 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "gravac/comm.h"
-#include "gravac/compressor.h"
-#include "gravac/gradient.h"
-#include "gravac/step.h"
+#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/step.h"
+#include "gravac/comm/comm.h"
+#include "gravac/util/layout.h"
+#include "gravac/wire/sparse.h"
 
 namespace gravac::testing {
 

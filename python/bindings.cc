@@ -15,13 +15,13 @@
 #include "adapters/parts.h"
 #include "adapters/roll_call.h"
 #include "gravac/aggregator.h"
-#include "gravac/clock.h"
-#include "gravac/comm.h"
+#include "gravac/comm/comm.h"
+#include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
 #include "gravac/overlap.h"
-#include "gravac/require.h"
 #include "gravac/reshard.h"
-#include "gravac/thread_comm.h"
+#include "gravac/util/clock.h"
+#include "gravac/util/require.h"
 
 namespace py = pybind11;
 

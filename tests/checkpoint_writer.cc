@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <string>
 
-#include "gravac/random.h"
-#include "gravac/require.h"
+#include "gravac/util/random.h"
+#include "gravac/util/require.h"
 #include "train/folder.h"
 
 namespace {

@@ -19,9 +19,9 @@
 #include "adapters/gloo_comm.h"
 #include "adapters/mpi_comm.h"
 #include "gravac/aggregator.h"
-#include "gravac/checksum.h"
-#include "gravac/require.h"
 #include "gravac/testing.h"
+#include "gravac/util/checksum.h"
+#include "gravac/util/require.h"
 
 namespace {
 

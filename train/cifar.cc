@@ -1,4 +1,4 @@
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/data_sets.h"
 #include "train/files.h"
 

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "gravac/random.h"
-#include "gravac/require.h"
+#include "gravac/util/random.h"
+#include "gravac/util/require.h"
 #include "train/data_sets.h"
 
 namespace gravac::train {

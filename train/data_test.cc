@@ -14,7 +14,7 @@
 #include <set>
 #include <vector>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/data_sets.h"
 
 namespace gravac::train {

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 namespace {

@@ -9,7 +9,7 @@
 #include <limits>
 #include <memory>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train::testing {
 

@@ -13,7 +13,7 @@
 #include <set>
 #include <utility>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/file.h"
 
 namespace gravac::train {

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <filesystem>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/file.h"
 #include "train/files_testing.h"
 

@@ -17,7 +17,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 namespace {

@@ -9,7 +9,7 @@
 #include <map>
 #include <sstream>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 namespace {

@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "gravac/report.h"
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/files_testing.h"
 
 namespace gravac::train {

@@ -1,6 +1,6 @@
 #include <iomanip>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/data_sets.h"
 #include "train/files.h"
 

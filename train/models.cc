@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 namespace {

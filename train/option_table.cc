@@ -6,7 +6,7 @@
 #include <optional>
 #include <sstream>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 namespace {

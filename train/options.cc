@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "gravac/aggregator.h"
-#include "gravac/clock.h"
-#include "gravac/require.h"
-#include "gravac/thread_comm.h"
+#include "gravac/comm/thread_comm.h"
+#include "gravac/util/clock.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "gravac/comm/paced_comm.h"
 #include "gravac/config.h"
-#include "gravac/paced_comm.h"
 #include "train/option_table.h"
 #include "train/settings.h"
 

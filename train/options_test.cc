@@ -5,8 +5,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "gravac/compressor.h"
-#include "gravac/require.h"
+#include "gravac/codec/select/compressor.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 namespace {

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/file.h"
 
 namespace gravac::train {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "gravac/clock.h"
+#include "gravac/util/clock.h"
 #include "train/events.h"
 #include "train/line_file.h"
 #include "train/options.h"

@@ -13,9 +13,9 @@
 #include <thread>
 
 #include "adapters/gloo_comm.h"
-#include "gravac/paced_comm.h"
-#include "gravac/require.h"
-#include "gravac/thread_comm.h"
+#include "gravac/comm/paced_comm.h"
+#include "gravac/comm/thread_comm.h"
+#include "gravac/util/require.h"
 #include "train/folder.h"
 #include "train/outputs.h"
 #include "train/stop_watch.h"

@@ -6,7 +6,7 @@
 #include <map>
 #include <numeric>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/stream.h"
 
 namespace gravac::train {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 

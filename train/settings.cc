@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gravac/config.h"
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/option_table.h"
 
 namespace gravac::train {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <vector>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/option_table.h"
 
 namespace gravac::train {

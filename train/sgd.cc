@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "gravac/kernels.h"
-#include "gravac/require.h"
+#include "gravac/util/kernels.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 

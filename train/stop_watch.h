@@ -1,6 +1,6 @@
 #pragma once
 
-#include "gravac/clock.h"
+#include "gravac/util/clock.h"
 
 namespace gravac::train {
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <numbers>
 
-#include "gravac/random.h"
+#include "gravac/util/random.h"
 
 namespace gravac::train {
 

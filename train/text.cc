@@ -4,7 +4,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/data_sets.h"
 #include "train/files.h"
 

@@ -7,11 +7,11 @@
 #include <cmath>
 #include <mutex>
 
-#include "gravac/checksum.h"
 #include "gravac/config.h"
-#include "gravac/random.h"
-#include "gravac/require.h"
 #include "gravac/reshard.h"
+#include "gravac/util/checksum.h"
+#include "gravac/util/random.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 namespace {

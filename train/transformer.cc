@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gravac/require.h"
+#include "gravac/util/require.h"
 #include "train/models.h"
 
 namespace gravac::train {

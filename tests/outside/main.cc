@@ -1,6 +1,6 @@
 // A program that only knows the installed headers.
-#include <gravac/gain.h>
-#include <gravac/step.h>
+#include <gravac/codec/select/step.h>
+#include <gravac/policy/gain.h>
 
 #include <cstdio>
 #include <vector>

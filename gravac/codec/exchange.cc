@@ -1,0 +1,351 @@
+#include "gravac/codec/exchange.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gravac/codec/select/histogram.h"
+#include "gravac/util/checksum.h"
+#include "gravac/util/kernels.h"
+#include "gravac/util/require.h"
+
+namespace gravac {
+namespace {
+
+// Multiplies the values, and returns their energy then: both while a piece is in the cache.
+double scale(std::span<float> values, float factor) {
+  constexpr std::size_t kPiece = 2048;
+  double sum = 0;
+  for (; !values.empty(); values = values.subspan(std::min(kPiece, values.size()))) {
+    const std::span<float> piece = values.first(std::min(kPiece, values.size()));
+    for (float& value : piece) value *= factor;
+    sum += energy(piece);
+  }
+  return sum;
+}
+
+using Views = std::vector<std::span<const std::byte>>;
+
+Views views_of(const Messages& messages) {
+  Views views;
+  for (std::size_t rank = 0; rank < messages.size(); ++rank) views.push_back(messages[rank]);
+  return views;
+}
+
+// No message is empty but those of ranks that have bad numbers.
+bool some_empty(std::span<const std::span<const std::byte>> messages) {
+  return std::ranges::any_of(messages, [](std::span<const std::byte> one) { return one.empty(); });
+}
+
+}  // namespace
+
+std::string_view to_string(Route route) {
+  switch (route) {
+    case Route::dense:
+      return "dense";
+    case Route::all_gather:
+      return "all-gather";
+    case Route::reduce_scatter:
+      return "reduce-scatter";
+    case Route::shared:
+      return "shared";
+  }
+  return "";
+}
+
+std::uint64_t Order::digest() const {
+  const double numbers[] = {static_cast<double>(sent), static_cast<double>(route), factor};
+  return checksum(std::as_bytes(std::span(numbers)));
+}
+
+std::optional<Route> route_from_string(std::string_view name) {
+  if (name == "auto") return std::nullopt;
+  for (const Route route : {Route::dense, Route::all_gather, Route::reduce_scatter, Route::shared}) {
+    if (name == to_string(route)) return route;
+  }
+  throw Error("exchange: no such exchange '" + std::string(name) +
+              "'; known: auto, dense, all-gather, reduce-scatter, shared");
+}
+
+Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool quick) {
+  const auto n = static_cast<double>(ranks);
+  switch (route) {
+    case Route::dense:  // a ring, there and back
+      return {2 * (n - 1), 2 * (n - 1) / n * 4 * entries};
+    case Route::all_gather:  // lengths first
+      return {(quick ? 1 : 2) * (n - 1), (n - 1) * payload};
+    case Route::reduce_scatter:  // a share to each; then lengths; then twice a share from each
+      return {(quick ? 2 : 3) * (n - 1), (n - 1) / n * payload + (n - 1) / n * 2 * payload};
+    case Route::shared:
+      return {2 * (n - 1), 2 * (n - 1) / n * payload};
+  }
+  return {};
+}
+
+double bytes_per_entry(double factor, Values values) {
+  const double value = values == Values::fp32 ? 4 : 2;
+  if (!(factor > 1)) return value;
+  // Independent positions, as packing.h writes them: low bits, a one and the mean quotient, five
+  // bits a block; or a bitmap. Positions that keep together take less.
+  const double low_bits = std::max(0.0, std::floor(std::log2(0.96 * (factor - 0.5))));
+  const double stays = std::pow(1 - 1 / factor, std::exp2(low_bits));
+  const double packed = low_bits + 1 + stays / (1 - stays) + 5.0 / 128;
+  return std::min(packed, factor) / 8 + value;
+}
+
+void LinkModel::learn(const Volume& volume, double seconds) {
+  if (!(volume.rounds > 0) || !(seconds >= 0) || !std::isfinite(seconds)) return;
+  constexpr double kMemory = 0.95;
+  // Relative errors count, not absolute ones: small exchanges tell the latency.
+  const double w = 1 / std::max(seconds * seconds, 1e-12);
+  for (double* sum : {&rr_, &rb_, &bb_, &rt_, &bt_}) *sum *= kMemory;
+  rr_ += w * volume.rounds * volume.rounds;
+  rb_ += w * volume.rounds * volume.bytes;
+  bb_ += w * volume.bytes * volume.bytes;
+  rt_ += w * volume.rounds * seconds;
+  bt_ += w * volume.bytes * seconds;
+  solve();
+}
+
+// Least squares for seconds = alpha rounds + beta bytes, neither below 0.
+void LinkModel::solve() {
+  const double determinant = rr_ * bb_ - rb_ * rb_;
+  if (determinant > 1e-6 * rr_ * bb_) {
+    alpha_ = (rt_ * bb_ - bt_ * rb_) / determinant;
+    beta_ = (bt_ * rr_ - rt_ * rb_) / determinant;
+    if (alpha_ >= 0 && beta_ >= 0) return;
+  }
+  // Only one of the two can be told, or one came out negative: explain all by the other.
+  const double by_rounds = rt_ / rr_, by_bytes = bb_ > 0 ? bt_ / bb_ : 0;
+  const bool bytes_explain = bb_ > 0 && bt_ * bt_ / bb_ >= rt_ * rt_ / rr_;
+  alpha_ = bytes_explain ? 0 : by_rounds;
+  beta_ = bytes_explain ? by_bytes : 0;
+}
+
+std::vector<double> LinkModel::save() const {
+  return {rr_, rb_, bb_, rt_, bt_, alpha_, beta_};
+}
+
+void LinkModel::load(std::span<const double> state) {
+  require(state.size() == 7, "link model: ", state.size(), " numbers found, 7 expected");
+  require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
+          "link model: numbers >= 0 expected");
+  double* const targets[] = {&rr_, &rb_, &bb_, &rt_, &bt_, &alpha_, &beta_};
+  for (std::size_t i = 0; i < 7; ++i) *targets[i] = state[i];
+}
+
+std::size_t Collector::gather(std::span<const std::byte> mine, double ordered, bool quick) {
+  const double likely = seen_ * ordered;
+  const auto room = static_cast<std::size_t>(quick ? 1.0625 * likely : 0);
+  const std::size_t bytes = comm_.all_gather(mine, messages_, room);
+  std::size_t longest = 0;
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) longest = std::max(longest, messages_[rank].size());
+  if (longest > 0) seen_ = static_cast<double>(longest) / ordered;
+  return (comm_.size() - 1) * bytes;
+}
+
+void Collector::set_seen(double bytes) {
+  require(bytes >= 0 && bytes <= 1e6, "checkpoint: messages of ", bytes, " bytes an entry found");
+  seen_ = bytes;
+}
+
+Exchange::Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values values,
+                   std::vector<std::size_t> cuts)
+    : comm_(comm),
+      clock_(clock),
+      entries_(entries),
+      values_(values),
+      cuts_(std::move(cuts)),
+      collector_(comm) {}
+
+Traffic Exchange::mean_dense(std::span<float> values, const std::function<void()>& wait) {
+  const auto ranks = static_cast<double>(comm_.size());
+  if (wait) {
+    wait();
+  } else {
+    sum_dense(values);
+  }
+  const auto bytes =
+      static_cast<std::size_t>(2 * (ranks - 1) / ranks * 4 * static_cast<double>(values.size()));
+  Traffic traffic{.bytes_sent = bytes, .bytes_received = bytes, .entries_sent = values.size()};
+  const double start = clock_.now();
+  traffic.mean_energy = scale(values, static_cast<float>(1 / ranks));
+  traffic.scale_seconds = clock_.now() - start;
+  return traffic;
+}
+
+void Exchange::sum_dense(std::span<float> values) {
+  std::size_t begin = 0;
+  for (const std::size_t end : cuts_) {
+    if (values.size() != entries_ || end <= begin || end >= values.size()) continue;
+    comm_.all_reduce(values.subspan(begin, end - begin));
+    begin = end;
+  }
+  comm_.all_reduce(values.subspan(begin));
+}
+
+Traffic Exchange::mean_sparse(const Order& order, std::optional<SparseView> mine, std::span<float> out,
+                              std::span<float> residual) {
+  require(out.size() == entries_ && (residual.empty() || residual.size() == entries_), "exchange: room for ",
+          out.size(), " entries found, ", entries_, " expected");
+  require(mine || order.tells_bad(), "exchange: ", to_string(order.route), " cannot tell of bad numbers");
+  switch (order.route) {
+    case Route::all_gather:
+      return by_all_gather(order, mine, out, residual);
+    case Route::reduce_scatter:
+      return by_reduce_scatter(order, mine, out, residual);
+    case Route::shared:
+      return by_shared(*mine, out);
+    case Route::dense:
+      break;
+  }
+  // Chosen entries by the dense route: worth it where little was left out.
+  std::ranges::fill(out, 0.0f);
+  for (std::size_t i = 0; i < mine->size(); ++i) out[mine->positions[i]] = mine->values[i];
+  return mean_dense(out);
+}
+
+Stamp Exchange::stamp_of(const Order& order) const {
+  return {order.step, order.digest(), 0, static_cast<std::uint32_t>(entries_)};
+}
+
+// What receivers get differs from what was to be sent by rounding: that waits.
+void Exchange::keep_rounding(SparseView sent, std::span<float> residual) const {
+  if (residual.empty() || values_ == Values::fp32) return;
+  const std::span<const float> decoded = wire_.decoded();
+  for (std::size_t i = 0; i < sent.size(); ++i) residual[sent.positions[i]] += sent.values[i] - decoded[i];
+}
+
+// Adds what arrived from `rank` to `out`.
+void Exchange::decode(std::size_t rank, std::span<const std::byte> message, const Stamp& stamp, float scale,
+                      std::span<float> out, Traffic& traffic) {
+  const double start = clock_.now();
+  try {
+    traffic.entries_decoded += wire_.decode_add(message, stamp, scale, out);
+  } catch (const Error& error) {
+    throw Error("exchange: from rank " + std::to_string(rank) + ": " + error.what());
+  }
+  traffic.decode_seconds += clock_.now() - start;
+}
+
+std::span<const std::byte> Exchange::pack(const Order& order, std::optional<SparseView> mine) {
+  return mine ? wire_.encode(*mine, stamp_of(order), values_) : std::span<const std::byte>();
+}
+
+Traffic Exchange::unpack(const Order& order, std::span<const std::span<const std::byte>> messages,
+                         std::optional<SparseView> mine, std::span<float> out, std::span<float> residual) {
+  Traffic traffic{.bad = some_empty(messages)};
+  if (traffic.bad) return traffic;
+  traffic.entries_sent = mine->size();
+  keep_rounding(*mine, residual);
+  std::ranges::fill(out, 0.0f);
+  const Stamp stamp = stamp_of(order);
+  const float scale = 1 / static_cast<float>(comm_.size());
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {  // in the order of ranks, on every rank
+    decode(rank, messages[rank], stamp, scale, out, traffic);
+  }
+  return traffic;
+}
+
+Traffic Exchange::by_all_gather(const Order& order, std::optional<SparseView> mine, std::span<float> out,
+                                std::span<float> residual) {
+  const std::size_t bytes =
+      collector_.gather(pack(order, mine), static_cast<double>(entries_) / order.factor, order.quick);
+  Traffic traffic = unpack(order, views_of(collector_.messages()), mine, out, residual);
+  traffic.bytes_sent = traffic.bytes_received = bytes;
+  return traffic;
+}
+
+// The part of the positions that a rank sums up.
+Stamp Exchange::part_of(std::size_t rank, Stamp stamp) const {
+  const std::size_t begin = entries_ * rank / comm_.size(), end = entries_ * (rank + 1) / comm_.size();
+  stamp.begin = static_cast<std::uint32_t>(begin);
+  stamp.entries = static_cast<std::uint32_t>(end - begin);
+  return stamp;
+}
+
+Traffic Exchange::by_reduce_scatter(const Order& order, std::optional<SparseView> mine, std::span<float> out,
+                                    std::span<float> residual) {
+  const Stamp stamp = stamp_of(order);
+  Traffic traffic;
+  parts_.resize(comm_.size());
+  std::vector<std::span<const std::byte>> views;
+  std::size_t begin = 0;
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
+    parts_[rank].clear();
+    if (mine) {
+      const Stamp part = part_of(rank, stamp);
+      const auto end = static_cast<std::size_t>(
+          std::lower_bound(mine->positions.begin() + static_cast<std::ptrdiff_t>(begin),
+                           mine->positions.end(), std::uint64_t{part.begin} + part.entries) -
+          mine->positions.begin());
+      const SparseView share{mine->positions.subspan(begin, end - begin),
+                             mine->values.subspan(begin, end - begin)};
+      const auto message = wire_.encode(share, part, values_);
+      keep_rounding(share, residual);
+      parts_[rank].assign(message.begin(), message.end());
+      begin = end;
+    }
+    views.push_back(parts_[rank]);
+    if (rank != comm_.rank()) traffic.bytes_sent += parts_[rank].size();
+  }
+  comm_.all_to_all(views, received_);
+  traffic.bad = some_empty(views_of(received_));
+  if (traffic.bad) return traffic;
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
+    if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
+  }
+
+  // This rank's part: the sum over ranks, in their order.
+  const Stamp part = part_of(comm_.rank(), stamp);
+  sums_.assign(part.entries, 0.0f);
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
+    decode(rank, received_[rank], part, 1, sums_, traffic);
+  }
+
+  // Of the sums the largest are told to everybody, twice a rank's share of what was
+  // sent, so that the volume does not grow with the number of ranks. The rest waits here.
+  const auto sent = static_cast<double>(mine->size());
+  const std::size_t keep =
+      std::max<std::size_t>(1, static_cast<std::size_t>(2 * sent / static_cast<double>(comm_.size())));
+  const auto nonzero =
+      static_cast<std::size_t>(std::count_if(sums_.begin(), sums_.end(), [](float x) { return x != 0; }));
+  Scratch scratch;
+  const Cut cut = nonzero > keep ? exact_cut(sums_, keep, scratch) : Cut{1};
+  reduced_.positions.clear();
+  reduced_.values.clear();
+  for (std::uint32_t i = 0; i < part.entries; ++i) {
+    if (sums_[i] == 0) continue;
+    if (residual.empty() || cut.keeps(sums_[i], i)) {
+      reduced_.positions.push_back(part.begin + i);
+      reduced_.values.push_back(sums_[i]);
+    } else {
+      residual[part.begin + i] += sums_[i];
+    }
+  }
+  const auto message = wire_.encode(reduced_, part, values_);
+  keep_rounding(reduced_, residual);
+  traffic.entries_sent = mine->size();
+  const double told = 2 * static_cast<double>(entries_) / order.factor / static_cast<double>(comm_.size());
+  const std::size_t bytes = collector_.gather(message, told, order.quick);
+  traffic.bytes_sent += bytes;
+  traffic.bytes_received += bytes;
+  std::ranges::fill(out, 0.0f);
+  const float scale = 1 / static_cast<float>(comm_.size());
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
+    const Stamp theirs = part_of(rank, stamp);
+    decode(rank, collector_.messages()[rank], theirs, scale, out.subspan(theirs.begin, theirs.entries),
+           traffic);
+  }
+  return traffic;
+}
+
+// All ranks drew the same positions: only values travel.
+Traffic Exchange::by_shared(SparseView mine, std::span<float> out) {
+  sums_.assign(mine.values.begin(), mine.values.end());
+  const Traffic traffic = mean_dense(sums_);
+  std::ranges::fill(out, 0.0f);
+  for (std::size_t i = 0; i < mine.size(); ++i) out[mine.positions[i]] = sums_[i];
+  return traffic;
+}
+
+}  // namespace gravac

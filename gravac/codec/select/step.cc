@@ -1,0 +1,272 @@
+#include "gravac/codec/select/step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/survey.h"
+#include "gravac/util/buffer.h"
+#include "gravac/util/kernels.h"
+#include "gravac/util/require.h"
+
+namespace gravac {
+
+std::string_view to_string(Granularity granularity) {
+  return granularity == Granularity::global ? "global" : "layer";
+}
+
+Granularity granularity_from_string(std::string_view name) {
+  if (name == "global") return Granularity::global;
+  require(name == "layer", "granularity: no such granularity '", name, "'; known: global, layer");
+  return Granularity::layer;
+}
+
+namespace {
+
+std::vector<Range> ranges_of(const Layout& layout, Granularity granularity) {
+  if (granularity == Granularity::global) return {{0, layout.entries()}};
+  std::vector<Range> ranges;
+  for (const Segment& segment : layout.segments()) ranges.push_back({segment.begin, segment.size});
+  return ranges;
+}
+
+}  // namespace
+
+struct Step::State {
+  StepOptions options;
+  std::size_t entries;
+  std::vector<Range> ranges;
+  Survey survey;
+  Buffer<float> residual{Pages::huge};
+  bool residual_zero = true;  // the residual is 0, whatever the buffer holds
+  std::uint64_t steps = 0;
+
+  // The step that is open.
+  bool open = false;
+  bool taken = false;    // closed by take(), and can be discarded still
+  bool was_zero = true;  // residual_zero before it
+  std::span<const float> gradient;
+  bool dense_only = false;               // nothing was chosen
+  std::vector<Survey::Keep> keep{2};     // of the level expected to be taken, then of the other
+  std::uint32_t thresholds[2] = {0, 0};  // or the magnitudes they begin at
+  std::size_t levels = 1;                // how many of them there are
+  Send first = Send::candidate;          // which level comes first
+
+  State(const Layout& layout, const StepOptions& given)
+      : options(given),
+        entries(layout.entries()),
+        ranges(ranges_of(layout, given.granularity)),
+        survey(ranges, make_compressor(given.compressor), given.threads) {
+    if (options.feedback) residual.reserve(std::max<std::size_t>(entries, 1));
+  }
+
+  std::span<float> values() { return {residual.data(), options.feedback ? entries : 0}; }
+
+  void begin(std::span<const float> given) {
+    require(given.size() == entries, "step: gradient of ", given.size(), " entries found, ", entries,
+            " expected");
+    require(!open, "step: the last one is still open; take, take_dense or discard it");
+    gradient = given;
+    was_zero = residual_zero;
+    taken = false;
+  }
+
+  void close() {
+    require(open, "step: nothing to take; call measure first");
+    open = false;
+  }
+
+  // Writes down how many entries to keep of each range.
+  void plan_keep(const Plan& plan, Send expected) {
+    first = expected == Send::minimum ? Send::minimum : Send::candidate;
+    const double factors[2] = {first == Send::minimum ? plan.minimum : plan.candidate,
+                               first == Send::minimum ? plan.candidate : plan.minimum};
+    levels = factors[0] == factors[1] ? 1 : 2;
+    for (std::size_t level = 0; level < levels; ++level) {
+      keep[level].clear();
+      for (const Range& range : ranges) keep[level].push_back(keep_count(range.size, factors[level]));
+    }
+  }
+
+  // Writes down the thresholds instead.
+  void plan_thresholds(const Thresholds& given, Send expected) {
+    first = expected == Send::minimum ? Send::minimum : Send::candidate;
+    const float values[2] = {first == Send::minimum ? given.minimum : given.candidate,
+                             first == Send::minimum ? given.candidate : given.minimum};
+    levels = values[0] == values[1] ? 1 : 2;
+    for (std::size_t level = 0; level < levels; ++level) thresholds[level] = magnitude(values[level]);
+  }
+
+  // Measures what was planned.
+  Measurement measure(bool by_thresholds = false) {
+    const Input input{.gradient = gradient.data(),
+                      .residual = options.feedback ? residual.data() : nullptr,
+                      .residual_zero = residual_zero,
+                      .draw = {options.seed, steps, 0},
+                      .numbers = options.numbers};
+    open = true;
+    dense_only = false;
+    residual_zero = false;
+    const Survey::Found found = by_thresholds ? survey.run(input, std::span(thresholds).first(levels))
+                                              : survey.run(input, std::span(keep).first(levels));
+    if (!found.finite || !std::isfinite(found.dense)) {
+      discard();
+      return {.energy = {found.entered, found.dense, 0, 0}, .finite = false};
+    }
+    const auto minimum = level_of(Send::minimum), candidate = level_of(Send::candidate);
+    // Sums in different orders differ in their last bits; parts are no larger than their whole.
+    const double minimum_energy = std::min(found.energy[minimum], found.dense);
+    const double candidate_energy = std::min(found.energy[candidate], minimum_energy);
+    return {.energy = {found.entered, found.dense, minimum_energy, candidate_energy},
+            .minimum_kept = found.kept[minimum],
+            .candidate_kept = found.kept[candidate]};
+  }
+
+  void discard() {
+    if (taken) {
+      taken = false;
+      open = true;
+      --steps;
+    }
+    close();
+    if (dense_only) return;
+    survey.put_back();
+    if (options.feedback && !was_zero) survey.undo();
+    residual_zero = was_zero;
+  }
+
+  int level_of(Send send) const { return send == first || levels == 1 ? 0 : 1; }
+};
+
+Step::Step(const Layout& layout, const StepOptions& options)
+    : state_(std::make_unique<State>(layout, options)) {}
+Step::~Step() = default;
+
+Measurement Step::measure(std::span<const float> gradient, const Plan& plan, Send expected) {
+  State& s = *state_;
+  keep_count(0, plan.minimum);
+  keep_count(0, plan.candidate);
+  require(plan.candidate >= plan.minimum, "plan: candidate ", plan.candidate, " is below minimum ",
+          plan.minimum);
+  s.begin(gradient);
+  s.plan_keep(plan, expected);
+  return s.measure();
+}
+
+Measurement Step::measure(std::span<const float> gradient, std::span<const double> factors) {
+  State& s = *state_;
+  require(s.options.granularity == Granularity::layer,
+          "step: a factor for each segment needs granularity layer");
+  require(factors.size() == s.ranges.size(), "step: ", factors.size(), " factors found, ", s.ranges.size(),
+          " expected");
+  for (const double factor : factors) keep_count(0, factor);
+  s.begin(gradient);
+  s.levels = 1;
+  s.keep[0].clear();
+  for (std::size_t i = 0; i < factors.size(); ++i)
+    s.keep[0].push_back(keep_count(s.ranges[i].size, factors[i]));
+  return s.measure();
+}
+
+Measurement Step::measure_above(std::span<const float> gradient, const Thresholds& thresholds,
+                                Send expected) {
+  State& s = *state_;
+  require(thresholds.candidate >= thresholds.minimum && thresholds.minimum >= 0, "step: thresholds ",
+          thresholds.minimum, " and ", thresholds.candidate, " found, 0 <= minimum <= candidate expected");
+  require(s.survey.by_magnitude(), "step: compressor ", s.options.compressor, " does not go by magnitude");
+  s.begin(gradient);
+  s.plan_thresholds(thresholds, expected);
+  return s.measure(true);
+}
+
+bool Step::by_magnitude() const {
+  return state_->survey.by_magnitude();
+}
+
+void Step::sample(std::span<const float> gradient, std::size_t stride, MagnitudeHistogram& histogram) const {
+  const State& s = *state_;
+  const float* residual = s.options.feedback && !s.residual_zero ? s.residual.data() : nullptr;
+  // A cache line from each run of lines, at a place that changes from step to step.
+  constexpr std::size_t kLine = 16;
+  const Random random({s.options.seed, s.steps, s.options.numbers.empty() ? 0 : s.options.numbers[0]});
+  for (std::size_t run = 0; run * stride * kLine < gradient.size(); ++run) {
+    const std::size_t line = run * stride + random.at(run) % stride;
+    const std::size_t end = std::min((line + 1) * kLine, gradient.size());
+    for (std::size_t i = line * kLine; i < end; ++i)
+      histogram.add(gradient[i] + (residual ? residual[i] : 0.0f));
+  }
+}
+
+Measurement Step::measure_dense(std::span<const float> gradient) {
+  State& s = *state_;
+  s.begin(gradient);
+  const double entered = energy(gradient);
+  const bool zero = !s.options.feedback || s.residual_zero;
+  const double dense = zero ? entered : energy_of_sum(gradient, s.values());
+  if (!std::isfinite(entered) || !std::isfinite(dense)) {
+    return {.energy = {entered, dense, 0, 0}, .finite = false};
+  }
+  s.open = s.dense_only = true;
+  return {.energy = {entered, dense, dense, dense}, .minimum_kept = s.entries, .candidate_kept = s.entries};
+}
+
+SparseView Step::take(Send level) {
+  State& s = *state_;
+  require(level != Send::dense && !(s.open && s.dense_only), "step: this one is dense; take_dense takes all");
+  s.close();
+  s.taken = true;
+  ++s.steps;
+  return s.survey.take(s.level_of(level));
+}
+
+void Step::take_dense(std::span<float> out) {
+  State& s = *state_;
+  require(out.size() == s.entries, "step: room for ", out.size(), " entries found, ", s.entries, " expected");
+  s.close();
+  ++s.steps;
+  if (!s.dense_only) s.survey.put_back();
+  const bool summed = s.options.feedback && !s.dense_only;  // the residual is gradient + residual already
+  const std::span<const float> source = summed ? std::span<const float>(s.values()) : s.gradient;
+  if (out.data() != source.data()) std::copy(source.begin(), source.end(), out.begin());
+  if (s.dense_only && s.options.feedback && !s.residual_zero) add_into(out, s.values());
+  s.residual_zero = true;
+}
+
+void Step::discard() {
+  state_->discard();
+}
+
+void Step::skip() {
+  ++state_->steps;
+}
+
+std::span<float> Step::residual() {
+  State& s = *state_;
+  require(!s.open, "step: the residual is in use; take, take_dense or discard first");
+  if (s.residual_zero) std::fill(s.values().begin(), s.values().end(), 0.0f);
+  s.residual_zero = false;
+  return s.values();
+}
+
+StepState Step::state() const {
+  return {state_->steps, state_->survey.spread()};
+}
+
+void Step::restore(const StepState& state, std::span<const float> values) {
+  State& s = *state_;
+  require(!s.open, "step: the residual is in use; take, take_dense or discard first");
+  require(values.size() == s.values().size(), "step: residual of ", values.size(), " entries found, ",
+          s.values().size(), " expected");
+  require(std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); }),
+          "step: the residual to restore holds infinities or NaN");
+  require(state.spread >= 1 && state.spread <= 16, "step: spread ", state.spread, " found, 1 to 16 expected");
+  std::copy(values.begin(), values.end(), s.values().begin());
+  s.residual_zero = false;
+  s.taken = false;
+  s.steps = state.steps;
+  s.survey.set_spread(state.spread);
+}
+
+}  // namespace gravac

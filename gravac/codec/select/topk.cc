@@ -1,0 +1,27 @@
+// Exact Top-k: the k largest magnitudes, ties to the lowest positions, so that
+// equal gradients always yield equal choices.
+
+#include "gravac/codec/select/compressor.h"
+
+namespace gravac {
+namespace {
+
+class TopK final : public Threshold {
+ public:
+  bool accepts(std::size_t count, std::size_t keep) const override { return count == keep; }
+
+ private:
+  Band estimate(const Sample& sample, std::size_t keep) const override { return exact_band(sample, keep); }
+
+  Cut define(std::span<const float> values, std::size_t keep, const Draw&, Scratch& scratch) const override {
+    return exact_cut(values, keep, scratch);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Compressor> make_topk() {
+  return std::make_unique<TopK>();
+}
+
+}  // namespace gravac

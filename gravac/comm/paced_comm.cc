@@ -1,0 +1,89 @@
+#include "gravac/comm/paced_comm.h"
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "gravac/util/require.h"
+
+namespace gravac {
+namespace {
+
+// The number at the beginning of `text`, times the factor of the unit behind it.
+double quantity(std::string_view text, std::initializer_list<std::pair<std::string_view, double>> units,
+                std::string_view whole) {
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+  for (const auto& [name, factor] : units) {
+    if (error == std::errc() && unit == name && number >= 0 && number < 1e15) return number * factor;
+  }
+  throw Error("link: '" + std::string(whole) + "' found, a rate and a delay such as 100mbit,1ms expected");
+}
+
+}  // namespace
+
+Link link_from_string(std::string_view text) {
+  const std::size_t comma = text.find_first_of(",/");
+  Link link;
+  link.bits_per_second =
+      quantity(text.substr(0, comma), {{"bit", 1}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}}, text);
+  if (comma != std::string_view::npos) {
+    link.latency_seconds = quantity(text.substr(comma + 1), {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}, text);
+  }
+  require(link.bits_per_second > 0, "link: '", text, "' found, a rate above 0 expected");
+  return link;
+}
+
+PacedComm::PacedComm(Comm& inner, const Link& link, Clock& clock)
+    : inner_(inner), link_(link), clock_(clock), virtual_(dynamic_cast<VirtualClock*>(&clock)) {}
+
+// All ranks are here; returns when the last of them came.
+double PacedComm::begin() {
+  inner_.set_step(step());
+  const double now = clock_.now();
+  const std::vector<double> all = inner_.all_gather(std::span<const double>(&now, 1));
+  return virtual_ ? *std::max_element(all.begin(), all.end()) : clock_.now();
+}
+
+void PacedComm::end(double began, double rounds, double bytes) {
+  const double until = began + rounds * link_.latency_seconds + 8 * bytes / link_.bits_per_second;
+  const double left = until - clock_.now();
+  if (virtual_) {
+    virtual_->spend(left);
+  } else if (left > 0) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(left));
+  }
+}
+
+void PacedComm::all_reduce(std::span<float> values) {
+  const double began = begin();
+  inner_.all_reduce(values);
+  const auto n = static_cast<double>(size());
+  end(began, 2 * (n - 1), 2 * (n - 1) / n * static_cast<double>(values.size_bytes()));
+}
+
+void PacedComm::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  const double began = begin();
+  inner_.all_gather(mine, all);
+  const auto others = static_cast<double>(size() - 1);
+  end(began, others, others * static_cast<double>(mine.size()));
+}
+
+void PacedComm::all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) {
+  const double began = begin();
+  inner_.all_to_all(parts, received);
+  double sent = 0, got = 0;
+  for (std::size_t r = 0; r < size(); ++r) {
+    if (r == rank()) continue;
+    sent += static_cast<double>(parts[r].size());
+    got += static_cast<double>(received[r].size());
+  }
+  // The rank with most to move holds up nobody but itself; clocks meet again at the next operation.
+  end(began, static_cast<double>(size() - 1), std::max(sent, got));
+}
+
+}  // namespace gravac

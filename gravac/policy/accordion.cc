@@ -1,0 +1,88 @@
+// Accordion: critical phases of training show in a changing gradient norm. Per
+// segment, the norm of the gradients summed over an interval is compared with
+// that of the interval before.
+
+#include <cmath>
+
+#include "gravac/policy/policy.h"
+#include "gravac/policy/policy_state.h"
+#include "gravac/util/layout.h"
+#include "gravac/util/require.h"
+
+namespace gravac {
+namespace {
+
+class AccordionPolicy final : public Policy {
+ public:
+  explicit AccordionPolicy(const AccordionOptions& options)
+      : options_(options), factors_(options.segments, options.low), norms_(options.segments, 0) {
+    keep_count(0, options.low);
+    keep_count(0, options.high);
+    require(options.low <= options.high, "accordion policy: low factor ", options.low,
+            " is above high factor ", options.high);
+    require(options.threshold >= 0 && std::isfinite(options.threshold), "accordion policy: threshold ",
+            options.threshold, " found, a number >= 0 expected");
+    require(options.interval >= 1, "accordion policy: interval 0 found, at least 1 step expected");
+  }
+
+  std::string_view name() const override { return "accordion"; }
+  std::optional<Plan> plan() const override { return Plan{options_.low, options_.low}; }
+  Send decide(const Energy& energy) override {
+    effective_ += std::cbrt(gain(Gain::error_fed, energy, Send::candidate));
+    return Send::candidate;
+  }
+  void record(const Outcome&) override {}
+  double effective_steps() const override { return effective_; }
+
+  std::size_t observe_interval() const override { return options_.interval; }
+  std::span<const double> segment_factors() const override { return factors_; }
+
+  void observe(std::span<const double> norms) override {
+    require(norms.size() == norms_.size(), "accordion policy: ", norms.size(), " norms found, ",
+            norms_.size(), " expected");
+    for (std::size_t i = 0; i < norms.size(); ++i) {
+      const double old = norms_[i];
+      const bool critical = old == 0 || std::abs(old - norms[i]) >= options_.threshold * old;
+      factors_[i] = critical ? options_.low : options_.high;
+      norms_[i] = norms[i];
+    }
+  }
+
+  // As at the beginning: critical, and nothing to compare with.
+  void learning_rate_dropped() override {
+    factors_.assign(factors_.size(), options_.low);
+    norms_.assign(norms_.size(), 0);
+  }
+
+  void rescale(double ratio) override {
+    for (double& norm : norms_) norm *= ratio;
+  }
+
+  PolicyState save() const override {
+    return {{"effective", {effective_}}, {"factors", factors_}, {"norms", norms_}};
+  }
+  void load(const PolicyState& state) override {
+    const StateReader reader(name(), state);
+    const std::vector<double>& factors = reader.numbers("factors", options_.segments);
+    const std::vector<double>& norms = reader.numbers("norms", options_.segments);
+    for (const double factor : factors) keep_count(0, factor);
+    effective_ = reader.number("effective");
+    factors_ = factors;
+    norms_ = norms;
+  }
+  std::unique_ptr<Policy> clone() const override { return std::make_unique<AccordionPolicy>(*this); }
+
+ private:
+  AccordionOptions options_;
+  std::vector<double> factors_;  // per segment; critical to begin with
+  std::vector<double> norms_;    // of the last interval
+  double effective_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_accordion_policy(const AccordionOptions& options) {
+  return std::make_unique<AccordionPolicy>(options);
+}
+
+}  // namespace gravac

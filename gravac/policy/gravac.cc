@@ -1,0 +1,156 @@
+// Algorithm 1 of the paper. A ladder of factors is climbed one rung a window;
+// on every step the candidate is sent if its gain is at least epsilon, else the
+// minimum if its gain is, else everything.
+
+#include <algorithm>
+#include <cmath>
+
+#include "gravac/policy/policy.h"
+#include "gravac/policy/policy_state.h"
+#include "gravac/util/require.h"
+
+namespace gravac {
+namespace {
+
+bool within(double a, double b, double omega) {
+  return std::abs(a - b) <= omega * std::abs(b);
+}
+
+// An exponential average that begins with its first sample.
+struct Average {
+  double value = 0;
+  bool known = false;
+
+  void add(double sample, double weight) {
+    value = known ? value + weight * (sample - value) : sample;
+    known = true;
+  }
+};
+
+class GravacPolicy final : public Policy {
+ public:
+  explicit GravacPolicy(const GravacOptions& options)
+      : options_(options), gains_(options.ladder.size()), throughputs_(options.ladder.size()) {
+    const auto& ladder = options_.ladder;
+    require(!ladder.empty() && ladder.front() >= 1 && std::isfinite(ladder.back()) &&
+                std::adjacent_find(ladder.begin(), ladder.end(), std::greater_equal<>()) == ladder.end(),
+            "gravac policy: the ladder must be ascending factors from 1 on");
+    require(options.epsilon >= 0 && options.epsilon <= 1, "gravac policy: epsilon ", options.epsilon,
+            " found, 0 to 1 expected");
+    require(options.omega >= 0 && options.omega < 1, "gravac policy: omega ", options.omega,
+            " found, at least 0 and below 1 expected");
+    require(options.window >= 1, "gravac policy: window 0 found, at least 1 step expected");
+    require(options.smoothing > 0 && options.smoothing <= 1, "gravac policy: smoothing ", options.smoothing,
+            " found, above 0 and up to 1 expected");
+  }
+
+  std::string_view name() const override { return "gravac"; }
+
+  std::optional<Plan> plan() const override {
+    return Plan{options_.ladder[minimum_], options_.ladder[candidate_]};
+  }
+
+  Send decide(const Energy& energy) override {
+    gains_[minimum_].add(gain(options_.gain, energy, Send::minimum), options_.smoothing);
+    if (candidate_ != minimum_) {
+      gains_[candidate_].add(gain(options_.gain, energy, Send::candidate), options_.smoothing);
+    }
+    const Send sent = gains_[candidate_].value >= options_.epsilon ? Send::candidate
+                      : gains_[minimum_].value >= options_.epsilon ? Send::minimum
+                                                                   : Send::dense;
+    effective_ += std::cbrt(gain(Gain::error_fed, energy, sent));
+    return sent;
+  }
+
+  void record(const Outcome& outcome) override {
+    // Dense, factor 1, does not take part.
+    const auto rung = std::find(options_.ladder.begin(), options_.ladder.end(), outcome.factor);
+    if (outcome.factor > 1 && rung != options_.ladder.end()) {
+      const auto i = static_cast<std::size_t>(rung - options_.ladder.begin());
+      throughputs_[i].add(outcome.samples_per_second * gains_[i].value, options_.smoothing);
+    }
+    if (++steps_ % options_.window == 0) end_window();
+  }
+
+  double effective_steps() const override { return effective_; }
+
+  PolicyState save() const override {
+    PolicyState state = {{"steps", {static_cast<double>(steps_)}},
+                         {"effective", {effective_}},
+                         {"minimum", {static_cast<double>(minimum_)}},
+                         {"candidate", {static_cast<double>(candidate_)}},
+                         {"settled", {settled_ ? 1.0 : 0.0}}};
+    const auto add = [&](const char* key, const std::vector<Average>& averages) {
+      std::vector<double> values;
+      for (const Average& average : averages)
+        values.insert(values.end(), {average.known ? 1.0 : 0.0, average.value});
+      state.emplace_back(key, std::move(values));
+    };
+    add("gains", gains_);
+    add("throughputs", throughputs_);
+    return state;
+  }
+
+  void load(const PolicyState& state) override {
+    const StateReader reader(name(), state);
+    const auto rungs = static_cast<double>(options_.ladder.size());
+    GravacPolicy loaded(options_);
+    loaded.steps_ = reader.index("steps", kManySteps);
+    loaded.effective_ = reader.number("effective");
+    loaded.minimum_ = reader.index("minimum", rungs);
+    loaded.candidate_ = reader.index("candidate", rungs);
+    require(loaded.candidate_ >= loaded.minimum_, "gravac policy: state has a candidate below its minimum");
+    loaded.settled_ = reader.index("settled", 2) == 1;
+    const auto read = [&](const char* key, std::vector<Average>& averages) {
+      const std::vector<double>& values = reader.numbers(key, 2 * averages.size());
+      for (std::size_t i = 0; i < averages.size(); ++i) averages[i] = {values[2 * i + 1], values[2 * i] != 0};
+    };
+    read("gains", loaded.gains_);
+    read("throughputs", loaded.throughputs_);
+    *this = loaded;
+  }
+
+  std::unique_ptr<Policy> clone() const override { return std::make_unique<GravacPolicy>(*this); }
+
+ private:
+  void end_window() {
+    const std::size_t evaluated = candidate_;
+    if (!settled_) candidate_ = std::min(candidate_ + 1, options_.ladder.size() - 1);
+    // The rung just evaluated, not the one that has yet to be.
+    if (evaluated != minimum_ && within(gains_[evaluated].value, gains_[minimum_].value, options_.omega)) {
+      minimum_ = evaluated;
+    }
+    settle_if_saturated();
+    candidate_ = std::max(candidate_, minimum_);
+  }
+
+  // When the two best compression throughputs are about equal, the lower factor of the two is ideal.
+  void settle_if_saturated() {
+    std::vector<std::size_t> rungs;
+    for (std::size_t i = 0; i < throughputs_.size(); ++i) {
+      if (throughputs_[i].known) rungs.push_back(i);
+    }
+    if (rungs.size() < 2) return;
+    std::partial_sort(rungs.begin(), rungs.begin() + 2, rungs.end(), [&](std::size_t a, std::size_t b) {
+      return throughputs_[a].value > throughputs_[b].value;
+    });
+    if (!within(throughputs_[rungs[0]].value, throughputs_[rungs[1]].value, options_.omega)) return;
+    candidate_ = std::min(rungs[0], rungs[1]);
+    settled_ = true;
+  }
+
+  GravacOptions options_;
+  std::size_t minimum_ = 0, candidate_ = 0;   // rungs of the ladder
+  bool settled_ = false;                      // the climb is over
+  std::vector<Average> gains_, throughputs_;  // per rung
+  std::size_t steps_ = 0;
+  double effective_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Policy> make_gravac_policy(const GravacOptions& options) {
+  return std::make_unique<GravacPolicy>(options);
+}
+
+}  // namespace gravac

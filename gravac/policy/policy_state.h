@@ -1,0 +1,48 @@
+#pragma once
+
+// Reading back what a policy saved, with checks. For the policies' own use.
+
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gravac/policy/policy.h"
+#include "gravac/util/require.h"
+
+namespace gravac {
+
+class StateReader {
+ public:
+  StateReader(std::string_view policy, const PolicyState& state) : policy_(policy), state_(state) {}
+
+  // The numbers called `name`, which must be `size` finite ones.
+  const std::vector<double>& numbers(std::string_view name, std::size_t size) const {
+    for (const auto& [key, values] : state_) {
+      if (key != name) continue;
+      require(values.size() == size, policy_, " policy: state has ", values.size(), " numbers for '", name,
+              "', ", size, " expected");
+      for (const double value : values) {
+        require(std::isfinite(value), policy_, " policy: state has ", value, " for '", name, "'");
+      }
+      return values;
+    }
+    throw Error(std::string(policy_) + " policy: state has no '" + std::string(name) + "'");
+  }
+  double number(std::string_view name) const { return numbers(name, 1)[0]; }
+  // A whole number below `limit`.
+  std::size_t index(std::string_view name, double limit) const {
+    const double value = number(name);
+    require(value >= 0 && value < limit && value == std::floor(value), policy_, " policy: state has ", value,
+            " for '", name, "', a whole number below ", limit, " expected");
+    return static_cast<std::size_t>(value);
+  }
+
+ private:
+  std::string_view policy_;
+  const PolicyState& state_;
+};
+
+inline constexpr double kManySteps = 9e15;  // doubles count exactly up to here
+
+}  // namespace gravac

@@ -1,0 +1,407 @@
+#include "gravac/policy/policy.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "gravac/util/require.h"
+
+namespace gravac {
+namespace {
+
+// Energies with the given gains, by both definitions.
+Energy with_gains(double minimum, double candidate) {
+  return {1, 1, minimum, candidate};
+}
+
+Send step(Policy& policy, double minimum_gain, double candidate_gain, double samples_per_second = 100) {
+  const Plan plan = *policy.plan();
+  const Send sent = policy.decide(with_gains(minimum_gain, candidate_gain));
+  const double factor = sent == Send::dense ? 1 : sent == Send::minimum ? plan.minimum : plan.candidate;
+  policy.record({.factor = factor, .samples_per_second = samples_per_second});
+  return sent;
+}
+
+GravacOptions options(std::vector<double> ladder) {
+  return {.ladder = std::move(ladder), .window = 1, .smoothing = 1};
+}
+
+TEST(Ladders, AreThoseOfThePaper) {
+  EXPECT_EQ(exponential_ladder(10, 1000), (std::vector<double>{10, 20, 40, 160, 1000}));
+  EXPECT_EQ(geometric_ladder(10, 2000), (std::vector<double>{10, 20, 40, 80, 160, 320, 640, 1280, 2000}));
+  const std::vector<double> random = geometric_ladder(1.5, 1000);
+  EXPECT_EQ(std::vector<double>(random.begin(), random.begin() + 6),
+            (std::vector<double>{1.5, 3, 6, 12, 24, 48}));
+  EXPECT_EQ(random.back(), 1000);
+}
+
+TEST(Ladders, OfOneRungAndRefusals) {
+  EXPECT_EQ(geometric_ladder(10, 10), (std::vector<double>{10}));
+  EXPECT_THROW(geometric_ladder(0.5, 10), Error);
+  EXPECT_THROW(exponential_ladder(100, 10), Error);
+  EXPECT_THROW(exponential_ladder(10, std::nan("")), Error);
+}
+
+TEST(GravacPolicy, BeginsWithTheMinimumAloneAndClimbsARungAWindow) {
+  GravacOptions o = options(exponential_ladder(10, 1000));
+  o.window = 3;
+  const auto policy = make_gravac_policy(o);
+  std::vector<double> candidates;
+  for (int i = 0; i < 15; ++i) {
+    EXPECT_EQ(policy->plan()->minimum, 10);
+    candidates.push_back(policy->plan()->candidate);
+    step(*policy, 0.95, 0.8, 100 + i * i);
+  }
+  EXPECT_EQ(candidates,
+            (std::vector<double>{10, 10, 10, 20, 20, 20, 40, 40, 40, 160, 160, 160, 1000, 1000, 1000}));
+}
+
+TEST(GravacPolicy, StaysOnTheLastRung) {
+  const auto policy = make_gravac_policy(options({10, 20}));
+  for (int i = 0; i < 9; ++i) step(*policy, 0.95, 0.8, 100 + 50 * i);
+  EXPECT_EQ(policy->plan()->candidate, 20);
+}
+
+TEST(GravacPolicy, SendsTheCandidateOnlyWhileItsGainReachesEpsilon) {
+  const auto policy = make_gravac_policy(options({10, 100}));
+  step(*policy, 0.9, 0.9);
+  ASSERT_EQ(policy->plan()->candidate, 100);
+  EXPECT_EQ(step(*policy, 0.9, 0.7), Send::candidate);
+  EXPECT_EQ(step(*policy, 0.9, 0.69), Send::minimum);
+}
+
+TEST(GravacPolicy, FallsToMinimumAndThenToDenseOnThatVeryStep) {
+  GravacOptions o = options({10, 100});
+  o.window = 4;
+  const auto policy = make_gravac_policy(o);
+  for (int i = 0; i < 4; ++i) step(*policy, 0.9, 0.9);
+  EXPECT_EQ(step(*policy, 0.9, 0.8), Send::candidate);
+  EXPECT_EQ(step(*policy, 0.9, 0.1), Send::minimum);  // in the middle of a window
+  EXPECT_EQ(step(*policy, 0.5, 0.1), Send::dense);
+  EXPECT_EQ(step(*policy, 0.9, 0.8), Send::candidate);  // and back
+}
+
+TEST(GravacPolicy, SmoothsEachFactorsGainFromItsFirstSample) {
+  GravacOptions o = options({10});
+  o.smoothing = 0.25;
+  const auto policy = make_gravac_policy(o);
+  EXPECT_EQ(step(*policy, 1, 1), Send::candidate);
+  EXPECT_EQ(step(*policy, 0, 0), Send::candidate);  // 0.75
+  EXPECT_EQ(step(*policy, 0, 0), Send::dense);      // 0.5625
+}
+
+TEST(GravacPolicy, RaisesTheMinimumToTheRungJustEvaluated) {
+  const auto policy = make_gravac_policy(options({10, 20, 40}));
+  step(*policy, 0.9, 0.9);
+  ASSERT_EQ(policy->plan()->candidate, 20);
+  step(*policy, 0.9, 0.895, 200);  // within 1 %: 20 becomes the minimum, 40 is tried next
+  EXPECT_EQ(policy->plan()->minimum, 20);
+  EXPECT_EQ(policy->plan()->candidate, 40);
+}
+
+TEST(GravacPolicy, LeavesTheMinimumWhenTheGainsDiffer) {
+  const auto policy = make_gravac_policy(options({10, 20, 40}));
+  step(*policy, 0.9, 0.9);
+  step(*policy, 0.9, 0.88);
+  EXPECT_EQ(policy->plan()->minimum, 10);
+}
+
+// 1029.9 at 1280x against 1035.4 at 2000x with omega 1 %: the lower is ideal.
+TEST(GravacPolicy, SettlesOnTheLowerOfTwoEquallyFastFactors) {
+  const auto policy = make_gravac_policy(options(geometric_ladder(10, 2000)));
+  const double throughput[] = {300, 400, 500, 600, 700, 800, 900, 1029.9, 1035.4};
+  for (const double t : throughput) {
+    const double g = policy->plan()->candidate == 10 ? 0.99 : 0.8;
+    step(*policy, 0.99, g, t / g);
+  }
+  EXPECT_EQ(policy->plan()->candidate, 1280);
+  for (int i = 0; i < 5; ++i) step(*policy, 0.99, 0.8, 1029.9 / 0.8);
+  EXPECT_EQ(policy->plan()->candidate, 1280);  // the climb is over
+}
+
+TEST(GravacPolicy, DoesNotCountDenseStepsAsARung) {
+  const auto policy = make_gravac_policy(options({10, 20, 40}));
+  step(*policy, 0.9, 0.9, 100);
+  step(*policy, 0.1, 0.1, 90);  // dense, as fast as the rung: 90 against 100 * 0.9
+  step(*policy, 0.1, 0.1, 90);
+  EXPECT_EQ(policy->plan()->candidate, 40);  // not settled
+}
+
+TEST(GravacPolicy, KeepsTheCandidateAtOrAboveTheMinimum) {
+  const auto policy = make_gravac_policy(options({10, 20, 40}));
+  step(*policy, 0.9, 0.9, 100);
+  step(*policy, 0.9, 0.9, 100);  // equal gains and equal speed: minimum up, candidate settles on the lower
+  EXPECT_EQ(policy->plan()->minimum, 20);
+  EXPECT_GE(policy->plan()->candidate, policy->plan()->minimum);
+}
+
+TEST(GravacPolicy, UsesTheGainItWasTold) {
+  const Energy energy{.entered = 1, .dense = 100, .minimum = 0.9, .candidate = 0.9};
+  GravacOptions o = options({10});
+  EXPECT_EQ(make_gravac_policy(o)->decide(energy), Send::candidate);
+  o.gain = Gain::error_fed;
+  EXPECT_EQ(make_gravac_policy(o)->decide(energy), Send::dense);
+}
+
+TEST(GravacPolicy, StaysDenseForEverWhereFreshGradientsGainTooLittle) {  // a known property
+  const auto policy = make_gravac_policy(options({10, 100}));
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(step(*policy, 0.5, 0.2), Send::dense);
+}
+
+TEST(GravacPolicy, RefusesOptionsOutOfRange) {
+  EXPECT_THROW(make_gravac_policy({.ladder = {}}), Error);
+  EXPECT_THROW(make_gravac_policy({.ladder = {0.5, 10}}), Error);
+  EXPECT_THROW(make_gravac_policy({.ladder = {10, 10}}), Error);
+  EXPECT_THROW(make_gravac_policy({.epsilon = 1.1}), Error);
+  EXPECT_THROW(make_gravac_policy({.epsilon = std::nan("")}), Error);
+  EXPECT_THROW(make_gravac_policy({.omega = -0.1}), Error);
+  EXPECT_THROW(make_gravac_policy({.window = 0}), Error);
+  EXPECT_THROW(make_gravac_policy({.smoothing = 0}), Error);
+}
+
+TEST(DefaultSmoothing, IsThePapers) {
+  EXPECT_EQ(default_smoothing(32), 0.32);
+  EXPECT_EQ(default_smoothing(1), 0.01);
+  EXPECT_EQ(default_smoothing(500), 1);
+}
+
+// A made-up machine: seconds of computing, of a dense exchange, and of a sparse one by factor.
+struct MadeUpCosts final : StepCosts {
+  double compute = 0.1, dense = 1, per_entry = 2, fixed = 0.01;
+  mutable std::mt19937 random{1};
+  double noise = 0;
+  double noisy(double seconds) const {
+    return seconds * (1 + noise * std::uniform_real_distribution<>(-1, 1)(random));
+  }
+  double dense_seconds() const override { return noisy(compute + dense); }
+  double sparse_seconds(double factor) const override { return noisy(compute + fixed + per_entry / factor); }
+};
+
+double curve(double factor, double c0) {
+  return 1 / (1 + std::pow(factor / c0, 1.25));
+}
+
+// Runs the policy on a world where the gain follows the curve with c0.
+void run(Policy& policy, const StepCosts& costs, double c0, int steps) {
+  for (int i = 0; i < steps; ++i) {
+    const auto plan = policy.plan();
+    const double g = plan ? curve(plan->candidate, c0) : 1;
+    policy.decide(with_gains(g, g));
+    policy.record({.samples_per_second = 1, .costs = &costs});
+  }
+}
+
+double factor_of(const Policy& policy) {
+  return policy.plan() ? policy.plan()->candidate : 1;
+}
+
+TEST(ProgressPolicy, FindsTheBestFactorWithinARung) {
+  for (const double c0 : {4.0, 10.0, 25.0}) {
+    for (const double per_entry : {0.5, 2.0, 8.0}) {
+      MadeUpCosts costs;
+      costs.per_entry = per_entry;
+      double best = 0, best_price = INFINITY;
+      for (int i = 0; i < 40; ++i) {
+        const double factor = 1.5 * std::exp2(i / 4.0);
+        const double price = costs.sparse_seconds(factor) / std::cbrt(curve(factor, c0));
+        if (factor <= 1000 && price < best_price) best = factor, best_price = price;
+      }
+      if (best_price >= 0.9 * costs.dense_seconds()) best = 1;
+      const auto policy = make_progress_policy({});
+      run(*policy, costs, c0, 400);
+      EXPECT_LE(std::abs(std::log2(factor_of(*policy) / best)), 0.2501)
+          << c0 << " " << per_entry << ": " << best;
+    }
+  }
+}
+
+TEST(ProgressPolicy, LearnsTheCurveFromAnyFactor) {
+  for (const double factor : {2.0, 20.0, 500.0}) {
+    const auto policy = make_progress_policy({});
+    PolicyState state = policy->save();
+    for (auto& [key, values] : state) {
+      if (key == "factor") values = {factor};
+    }
+    policy->load(state);
+    for (int i = 0; i < 200; ++i) {
+      policy->decide(with_gains(curve(factor, 17), curve(factor, 17)));
+      policy->record({});
+    }
+    for (const auto& [key, values] : policy->save()) {
+      if (key != "log_c0") continue;
+      EXPECT_NEAR(std::exp(values[0]), 17, 0.1) << factor;
+    }
+  }
+}
+
+TEST(ProgressPolicy, IsDenseWhereDenseIsCheaper) {
+  MadeUpCosts fast_network;
+  fast_network.dense = 0.005;
+  const auto policy = make_progress_policy({});
+  run(*policy, fast_network, 10, 100);
+  EXPECT_FALSE(policy->plan());
+  MadeUpCosts slow_network;  // the network becomes slow, then fast again
+  run(*policy, slow_network, 10, 100);
+  EXPECT_TRUE(policy->plan());
+  run(*policy, fast_network, 10, 20);
+  EXPECT_FALSE(policy->plan());
+}
+
+TEST(ProgressPolicy, RisesAtMostTwofoldAtATime) {
+  MadeUpCosts costs;
+  costs.per_entry = 100;
+  costs.dense = 50;
+  const auto policy = make_progress_policy({});
+  double last = 0;
+  for (int i = 0; i < 100; ++i) {
+    run(*policy, costs, 10, 10);
+    EXPECT_TRUE(last <= 1 || factor_of(*policy) <= 2 * last);
+    last = factor_of(*policy);
+  }
+  EXPECT_GT(last, 10);
+}
+
+TEST(ProgressPolicy, DoesNotOscillateUnderNoise) {
+  MadeUpCosts costs;
+  costs.noise = 0.1;
+  const auto policy = make_progress_policy({});
+  run(*policy, costs, 10, 200);
+  double least = INFINITY, greatest = 0;
+  for (int i = 0; i < 100; ++i) {
+    run(*policy, costs, 10, 10);
+    least = std::min(least, factor_of(*policy));
+    greatest = std::max(greatest, factor_of(*policy));
+  }
+  EXPECT_GT(least, 1);  // never falls back to dense
+  const double worst = std::max(costs.sparse_seconds(least) / std::cbrt(curve(least, 10)),
+                                costs.sparse_seconds(greatest) / std::cbrt(curve(greatest, 10)));
+  costs.noise = 0;
+  double best = INFINITY;
+  for (double f = 1.5; f < 1000; f *= 1.1)
+    best = std::min(best, costs.sparse_seconds(f) / std::cbrt(curve(f, 10)));
+  EXPECT_LT(worst, 1.35 * best);  // wherever noise drives it, it stays near the best
+}
+
+TEST(ProgressPolicy, CountsDenseEquivalentSteps) {
+  const auto policy = make_progress_policy({});
+  for (int i = 0; i < 5; ++i) {
+    policy->decide(with_gains(1, 1));
+    policy->record({});
+  }
+  EXPECT_DOUBLE_EQ(policy->effective_steps(), 5);
+  MadeUpCosts costs;
+  run(*policy, costs, 10, 5);
+  const double before = policy->effective_steps(), factor = factor_of(*policy);
+  ASSERT_GT(factor, 1);
+  policy->decide(with_gains(0.125, 0.125));
+  policy->record({});
+  EXPECT_NEAR(policy->effective_steps() - before, 0.5, 1e-12);
+}
+
+TEST(ProgressPolicy, KeepsToItsFloor) {
+  MadeUpCosts costs;
+  costs.per_entry = 100;
+  costs.dense = 50;
+  const auto policy = make_progress_policy({.floor = 0.8});
+  run(*policy, costs, 10, 400);
+  EXPECT_GE(std::cbrt(curve(factor_of(*policy), 10)), 0.79);
+  EXPECT_GT(factor_of(*policy), 1);
+}
+
+TEST(ProgressPolicy, RefusesOptionsOutOfRange) {
+  EXPECT_THROW(make_progress_policy({.maximum = 1}), Error);
+  EXPECT_THROW(make_progress_policy({.floor = 2}), Error);
+  EXPECT_THROW(make_progress_policy({.tail_exponent = 0}), Error);
+  EXPECT_THROW(make_progress_policy({.interval = 0}), Error);
+}
+
+TEST(AccordionPolicy, CompressesSegmentsWhoseGradientHasSettled) {
+  const auto policy = make_accordion_policy({.low = 2, .high = 50, .segments = 3});
+  const auto factors = [&] {
+    const auto f = policy->segment_factors();
+    return std::vector<double>(f.begin(), f.end());
+  };
+  EXPECT_EQ(factors(), (std::vector<double>{2, 2, 2}));  // the first interval is critical
+  policy->observe(std::vector<double>{10, 10, 0});
+  EXPECT_EQ(factors(), (std::vector<double>{2, 2, 2}));  // nothing to compare with
+  policy->observe(std::vector<double>{6, 5, 1});
+  EXPECT_EQ(factors(), (std::vector<double>{50, 2, 2}));  // changes of 0.4, 0.5 and from 0
+  policy->learning_rate_dropped();
+  EXPECT_EQ(factors(), (std::vector<double>{2, 2, 2}));
+  EXPECT_THROW(policy->observe(std::vector<double>{1}), Error);
+}
+
+TEST(AccordionPolicy, RefusesOptionsOutOfRange) {
+  EXPECT_THROW(make_accordion_policy({.low = 100, .high = 10}), Error);
+  EXPECT_THROW(make_accordion_policy({.low = 0.1}), Error);
+  EXPECT_THROW(make_accordion_policy({.threshold = -1}), Error);
+  EXPECT_THROW(make_accordion_policy({.interval = 0}), Error);
+}
+
+std::vector<std::unique_ptr<Policy>> every_policy() {
+  std::vector<std::unique_ptr<Policy>> all;
+  all.push_back(make_dense_policy());
+  all.push_back(make_static_policy(100));
+  all.push_back(make_gravac_policy({.window = 7, .smoothing = 0.3}));
+  all.push_back(make_progress_policy({}));
+  all.push_back(make_accordion_policy({.segments = 2}));
+  return all;
+}
+
+// A run of random but plausible steps; the trace of what was planned and sent.
+std::vector<double> trace(Policy& policy, unsigned seed, int steps) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<> uniform;
+  const MadeUpCosts costs;
+  std::vector<double> seen;
+  for (int i = 0; i < steps; ++i) {
+    const auto plan = policy.plan();
+    const double minimum = uniform(random), candidate = minimum * uniform(random);
+    seen.push_back(plan ? plan->minimum : 1);
+    seen.push_back(plan ? plan->candidate : 1);
+    const Send sent = policy.decide(with_gains(minimum, candidate));
+    seen.push_back(static_cast<double>(sent));
+    policy.record({.factor = plan && sent != Send::dense ? plan->candidate : 1,
+                   .samples_per_second = 100 + uniform(random),
+                   .costs = &costs});
+    if (i % 10 == 9) policy.observe(std::vector<double>{uniform(random), uniform(random)});
+    for (const double factor : policy.segment_factors()) seen.push_back(factor);
+    seen.push_back(policy.effective_steps());
+  }
+  return seen;
+}
+
+TEST(EveryPolicy, GoesOnExactlyFromACopyAndFromWhatItSaved) {
+  const auto originals = every_policy(), others = every_policy();
+  for (std::size_t i = 0; i < originals.size(); ++i) {
+    trace(*originals[i], 1, 40);
+    const auto copy = originals[i]->clone();
+    others[i]->load(originals[i]->save());
+    const std::vector<double> expected = trace(*originals[i], 2, 60);
+    EXPECT_EQ(trace(*copy, 2, 60), expected) << copy->name();
+    EXPECT_EQ(trace(*others[i], 2, 60), expected) << copy->name();
+  }
+}
+
+TEST(EveryPolicy, RefusesAStateThatIsNotItsOwn) {
+  for (const auto& policy : every_policy()) {
+    EXPECT_THROW(policy->load({}), Error) << policy->name();
+    PolicyState state = policy->save();
+    state[0].second = {std::nan("")};
+    EXPECT_THROW(policy->load(state), Error) << policy->name();
+    state[0].second = {1, 2, 3, 4, 5, 6, 7};
+    EXPECT_THROW(policy->load(state), Error) << policy->name();
+  }
+}
+
+TEST(EveryPolicy, StaticSendsItsFactorAndDenseEverything) {
+  EXPECT_FALSE(make_dense_policy()->plan());
+  EXPECT_EQ(make_dense_policy()->decide({}), Send::dense);
+  EXPECT_EQ(make_static_policy(50)->plan()->candidate, 50);
+  EXPECT_EQ(make_static_policy(50)->decide(with_gains(0, 0)), Send::candidate);
+  EXPECT_THROW(make_static_policy(0.9), Error);
+}
+
+}  // namespace
+}  // namespace gravac

@@ -1,0 +1,41 @@
+// libFuzzer: no bytes make the decoder read or write where it should not. Half of
+// the inputs get a right checksum, so that what lies behind it is reached too.
+
+#include <cstdint>
+#include <cstring>
+
+#include "gravac/util/checksum.h"
+#include "gravac/util/require.h"
+#include "gravac/wire/wire.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace gravac;
+  static Wire wire;
+  std::vector<std::byte> message(size);
+  if (size > 0) std::memcpy(message.data(), data, size);
+  Stamp stamp{.step = 1, .plan = 2, .begin = 0, .entries = 64};
+  if (size >= 48) {
+    // The stamp is what the message says, within reason; the checksum is made to fit for odd sizes.
+    std::memcpy(&stamp.begin, message.data() + 8, 4);
+    std::memcpy(&stamp.entries, message.data() + 12, 4);
+    std::memcpy(&stamp.step, message.data() + 24, 8);
+    std::memcpy(&stamp.plan, message.data() + 32, 8);
+    stamp.entries %= 4096;
+    std::memcpy(message.data() + 12, &stamp.entries, 4);
+    if (size % 2 == 1) {
+      const auto bytes = std::span<const std::byte>(message);
+      const std::uint64_t sum = checksum(bytes.subspan(48), checksum(bytes.first(40)));
+      std::memcpy(message.data() + 40, &sum, sizeof(sum));
+    }
+  }
+  std::vector<float> dense(stamp.entries, 0), values(stamp.entries % 100, 0);
+  try {
+    wire.decode_add(message, stamp, 0.5f, dense);
+  } catch (const Error&) {
+  }
+  try {
+    wire.decode_add_values(message, stamp, 0.5f, values);
+  } catch (const Error&) {
+  }
+  return 0;
+}

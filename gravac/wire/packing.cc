@@ -1,0 +1,49 @@
+#include "gravac/wire/packing.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "gravac/util/require.h"
+#include "gravac/wire/wire_kernels.h"
+
+namespace gravac {
+
+std::size_t packed_bound(std::size_t count) {
+  // An entry costs most with all low bits and the longest quotient; words are written whole.
+  constexpr std::size_t kMostBits = kMostLowBits + kMostQuotient + 1, kBlockBits = 5 + 7;
+  return (count * kMostBits + (count / kPackBlock + 1) * kBlockBits) / 8 + 1 + sizeof(std::uint64_t);
+}
+
+std::size_t pack_positions(std::span<const std::uint32_t> positions, std::span<std::byte> out) {
+  return pack_blocks(positions.data(), positions.size(), out.data());
+}
+
+std::size_t unpack_positions(std::span<const std::byte> bytes, std::uint64_t limit,
+                             std::span<std::uint32_t> positions) {
+  // Blocks are read in whole words, past their own end. Where the bytes end before
+  // that, a copy is read that has zeros behind it.
+  std::byte tail[2 * kPackBlockBytes];
+  std::span<const std::byte> source = bytes;
+  std::size_t skipped = 0;  // bytes before `source`
+  std::uint64_t bit = 0, next = 0;
+  for (std::size_t begin = 0; begin < positions.size(); begin += kPackBlock) {
+    const std::size_t count = std::min(kPackBlock, positions.size() - begin);
+    require(bit < 8 * source.size(), "positions: end after ", bytes.size(), " bytes, ",
+            positions.size() - begin, " are missing");
+    if (source.data() != tail && source.size() - bit / 8 < kPackBlockBytes) {
+      skipped = bit / 8;
+      source = source.subspan(skipped);
+      bit %= 8;
+      std::memset(tail, 0, sizeof(tail));
+      std::memcpy(tail, source.data(), source.size());
+      source = {tail, source.size()};
+    }
+    const bool possible = unpack_block(source.data(), limit, count, bit, next, positions.data() + begin);
+    require(next <= limit, "positions: ", next - 1, " found, below ", limit, " expected");
+    require(possible && bit <= 8 * source.size(), "positions: block ", begin / kPackBlock,
+            " does not end within its ", bytes.size(), " bytes");
+  }
+  return skipped + (bit + 7) / 8;
+}
+
+}  // namespace gravac

@@ -1,0 +1,241 @@
+#include "gravac/wire/wire.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "gravac/util/checksum.h"
+#include "gravac/util/require.h"
+#include "gravac/wire/half.h"
+#include "gravac/wire/packing.h"
+
+namespace gravac {
+
+std::string_view to_string(Values values) {
+  return values == Values::fp32 ? "fp32" : values == Values::fp16 ? "fp16" : "bf16";
+}
+
+Values values_from_string(std::string_view name) {
+  for (const Values values : {Values::fp32, Values::fp16, Values::bf16}) {
+    if (name == to_string(values)) return values;
+  }
+  throw Error("values: no such form '" + std::string(name) + "'; known: fp32, fp16, bf16");
+}
+
+namespace {
+
+// How positions are written.
+enum Form : std::uint8_t { kPacked = 0, kBitmap = 1, kAll = 2, kKnown = 3 };
+
+constexpr std::uint32_t kMagic = 0x43415647;  // "GVAC"
+constexpr std::uint8_t kVersion = 2;
+
+struct Header {
+  std::uint32_t magic;
+  std::uint8_t version, form, values;
+  std::int8_t exponent;  // fp16 values are multiplied by 2^-exponent
+  std::uint32_t begin, entries, count, positions_bytes;
+  std::uint64_t step, plan, checksum;
+};
+static_assert(sizeof(Header) == 48 && std::endian::native == std::endian::little);
+
+constexpr std::size_t kChecksumAt = offsetof(Header, checksum);
+
+std::uint64_t checksum_of(std::span<const std::byte> message) {
+  return checksum(message.subspan(sizeof(Header)), checksum(message.first(kChecksumAt)));
+}
+
+std::size_t bytes_of(Values values) {
+  return values == Values::fp32 ? 4 : 2;
+}
+
+std::size_t bitmap_bytes(std::size_t entries) {
+  return (entries + 7) / 8;
+}
+
+}  // namespace
+
+struct Wire::Opened {
+  Header header;
+  std::span<const std::byte> body;
+};
+
+void Wire::begin(std::uint8_t form, Values values, const Stamp& stamp, std::size_t count,
+                 std::size_t body_bound) {
+  if (message_.size() < sizeof(Header) + body_bound) message_.resize(sizeof(Header) + body_bound);
+  const Header header{kMagic, kVersion,    form,          static_cast<std::uint8_t>(values),
+                      0,      stamp.begin, stamp.entries, static_cast<std::uint32_t>(count),
+                      0,      stamp.step,  stamp.plan,    0};
+  std::memcpy(message_.data(), &header, sizeof(header));
+  size_ = sizeof(Header);
+}
+
+void Wire::append_values(std::span<const float> values, Values form) {
+  std::byte* out = message_.data() + size_;
+  size_ += values.size() * bytes_of(form);
+  if (form == Values::fp32) {
+    if (!values.empty()) std::memcpy(out, values.data(), values.size_bytes());
+    decoded_.assign(values.begin(), values.end());
+    return;
+  }
+  decoded_.resize(values.size());
+  if (form == Values::bf16) {
+    write_bf16(values, out, decoded_);
+    return;
+  }
+  const int exponent = half_exponent(values);
+  message_[offsetof(Header, exponent)] = static_cast<std::byte>(exponent);
+  write_fp16(values, exponent, out, decoded_);
+}
+
+std::span<const std::byte> Wire::finish() {
+  const std::span<std::byte> message = std::span(message_).first(size_);
+  const std::uint64_t sum = checksum_of(message);
+  std::memcpy(message.data() + kChecksumAt, &sum, sizeof(sum));
+  return message;
+}
+
+std::span<const std::byte> Wire::encode(SparseView sparse, const Stamp& stamp, Values values) {
+  const std::size_t count = sparse.size(), entries = stamp.entries;
+  require(count <= entries, "wire: ", count, " positions found, at most ", entries, " expected");
+  const std::size_t bound = std::max(packed_bound(count), bitmap_bytes(entries)) +
+                            std::max(count, std::min(entries, 2 * count)) * bytes_of(values);
+  begin(kPacked, values, stamp, count, bound);
+
+  // Packed first: it is almost always the shortest.
+  positions_.resize(count);
+  for (std::size_t i = 0; i < count; ++i) positions_[i] = sparse.positions[i] - stamp.begin;
+  std::byte* body = message_.data() + size_;
+  std::size_t positions_bytes = pack_positions(positions_, {body, packed_bound(count)});
+  std::uint8_t form = kPacked;
+  const std::size_t all_bytes = (entries - count) * bytes_of(values);  // the values that were not chosen
+  if (count > 0 && 2 * count >= entries && all_bytes < std::min(positions_bytes, bitmap_bytes(entries))) {
+    form = kAll;
+    positions_bytes = 0;
+    values_.assign(entries, 0.0f);
+    for (std::size_t i = 0; i < count; ++i) values_[positions_[i]] = sparse.values[i];
+  } else if (bitmap_bytes(entries) < positions_bytes) {
+    form = kBitmap;
+    positions_bytes = bitmap_bytes(entries);
+    std::memset(body, 0, positions_bytes);
+    for (const std::uint32_t position : positions_) body[position / 8] |= std::byte{1} << (position % 8);
+  }
+  message_[offsetof(Header, form)] = static_cast<std::byte>(form);
+  const auto stored = static_cast<std::uint32_t>(positions_bytes);
+  std::memcpy(message_.data() + offsetof(Header, positions_bytes), &stored, sizeof(stored));
+  size_ += positions_bytes;
+  append_values(form == kAll ? std::span<const float>(values_) : sparse.values, values);
+  if (form == kAll) {  // decoded() speaks of the chosen ones
+    const auto stored_count = static_cast<std::uint32_t>(entries);
+    std::memcpy(message_.data() + offsetof(Header, count), &stored_count, sizeof(stored_count));
+    for (std::size_t i = 0; i < count; ++i) decoded_[i] = decoded_[positions_[i]];
+    decoded_.resize(count);
+  }
+  return finish();
+}
+
+std::span<const std::byte> Wire::encode_values(std::span<const float> values, const Stamp& stamp,
+                                               Values form) {
+  begin(kKnown, form, stamp, values.size(), values.size() * bytes_of(form));
+  append_values(values, form);
+  return finish();
+}
+
+Wire::Opened Wire::open(std::span<const std::byte> message, const Stamp& stamp) {
+  Opened opened;
+  require(message.size() >= sizeof(Header), "wire: message of ", message.size(), " bytes found, at least ",
+          sizeof(Header), " expected");
+  std::memcpy(&opened.header, message.data(), sizeof(Header));
+  const Header& header = opened.header;
+  opened.body = message.subspan(sizeof(Header));
+  require(header.magic == kMagic, "wire: these bytes are no message of ours");
+  require(header.version == kVersion, "wire: version ", int{header.version}, " found, ", int{kVersion},
+          " expected");
+  require(header.checksum == checksum_of(message), "wire: message damaged: its checksum does not match");
+  require(header.form <= kKnown && header.values <= static_cast<std::uint8_t>(Values::bf16),
+          "wire: unknown form ", int{header.form}, " or values ", int{header.values});
+  require(header.step == stamp.step, "wire: message of step ", header.step, " found, step ", stamp.step,
+          " expected");
+  require(header.plan == stamp.plan, "wire: message of another plan than decided for step ", stamp.step);
+  require(header.begin == stamp.begin && header.entries == stamp.entries, "wire: message about entries ",
+          header.begin, " to ", std::uint64_t{header.begin} + header.entries, " found, ", stamp.begin, " to ",
+          std::uint64_t{stamp.begin} + stamp.entries, " expected");
+  require(header.positions_bytes <= opened.body.size() &&
+              opened.body.size() - header.positions_bytes ==
+                  std::size_t{header.count} * bytes_of(static_cast<Values>(header.values)),
+          "wire: header announces ", header.count, " entries and ", header.positions_bytes,
+          " bytes of positions, ", opened.body.size(), " bytes arrived");
+  return opened;
+}
+
+// Fills positions_ and returns how many bytes the positions took.
+std::size_t Wire::read_positions(const Opened& opened) {
+  const Header& header = opened.header;
+  require(header.count <= header.entries, "wire: header announces ", header.count, " of ", header.entries,
+          " entries");
+  const auto bytes = opened.body.first(header.positions_bytes);
+  if (header.form == kAll) {
+    require(header.count == header.entries && bytes.empty(), "wire: a message with all entries holds ",
+            header.count);
+    return 0;
+  }
+  if (header.form == kPacked) {
+    positions_.resize(header.count);
+    const std::size_t used = unpack_positions(bytes, header.entries, positions_);
+    require(used == bytes.size(), "wire: positions take ", used, " bytes, ", bytes.size(), " expected");
+    return used;
+  }
+  require(header.form == kBitmap && bytes.size() == bitmap_bytes(header.entries), "wire: bitmap of ",
+          bytes.size(), " bytes found, ", bitmap_bytes(header.entries), " expected");
+  positions_.clear();
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    for (auto bits = std::to_integer<unsigned>(bytes[i]); bits != 0; bits &= bits - 1) {
+      positions_.push_back(static_cast<std::uint32_t>(8 * i) +
+                           static_cast<std::uint32_t>(std::countr_zero(bits)));
+    }
+  }
+  require(positions_.size() == header.count && (positions_.empty() || positions_.back() < header.entries),
+          "wire: bitmap names ", positions_.size(), " entries, ", header.count, " expected");
+  return bytes.size();
+}
+
+void Wire::read_values(std::span<const std::byte> bytes, const Opened& opened, std::size_t count) {
+  values_.resize(count);
+  switch (static_cast<Values>(opened.header.values)) {
+    case Values::fp32:
+      if (count > 0) std::memcpy(values_.data(), bytes.data(), 4 * count);
+      return;
+    case Values::fp16:
+      return read_fp16(bytes.data(), opened.header.exponent, values_);
+    case Values::bf16:
+      return read_bf16(bytes.data(), values_);
+  }
+}
+
+std::size_t Wire::decode_add(std::span<const std::byte> message, const Stamp& stamp, float scale,
+                             std::span<float> dense) {
+  require(dense.size() == stamp.entries, "wire: room for ", dense.size(), " entries found, ", stamp.entries,
+          " expected");
+  const Opened opened = open(message, stamp);
+  const std::size_t used = read_positions(opened);
+  read_values(opened.body.subspan(used), opened, opened.header.count);
+  if (opened.header.form == kAll) {
+    for (std::size_t i = 0; i < dense.size(); ++i) dense[i] += scale * values_[i];
+  } else {
+    for (std::size_t i = 0; i < positions_.size(); ++i) dense[positions_[i]] += scale * values_[i];
+  }
+  return opened.header.count;
+}
+
+void Wire::decode_add_values(std::span<const std::byte> message, const Stamp& stamp, float scale,
+                             std::span<float> values) {
+  const Opened opened = open(message, stamp);
+  require(opened.header.form == kKnown && opened.header.positions_bytes == 0 &&
+              opened.header.count == values.size(),
+          "wire: ", opened.header.count, " values found, ", values.size(), " expected");
+  read_values(opened.body, opened, values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] += scale * values_[i];
+}
+
+}  // namespace gravac
