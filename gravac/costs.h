@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gravac/codec/exchange.h"
+#include "gravac/comm/link_model.h"
 #include "gravac/policy/policy.h"
 
 namespace gravac {

@@ -38,47 +38,9 @@ bool some_empty(std::span<const std::span<const std::byte>> messages) {
 
 }  // namespace
 
-std::string_view to_string(Route route) {
-  switch (route) {
-    case Route::dense:
-      return "dense";
-    case Route::all_gather:
-      return "all-gather";
-    case Route::reduce_scatter:
-      return "reduce-scatter";
-    case Route::shared:
-      return "shared";
-  }
-  return "";
-}
-
 std::uint64_t Order::digest() const {
   const double numbers[] = {static_cast<double>(sent), static_cast<double>(route), factor};
   return checksum(std::as_bytes(std::span(numbers)));
-}
-
-std::optional<Route> route_from_string(std::string_view name) {
-  if (name == "auto") return std::nullopt;
-  for (const Route route : {Route::dense, Route::all_gather, Route::reduce_scatter, Route::shared}) {
-    if (name == to_string(route)) return route;
-  }
-  throw Error("exchange: no such exchange '" + std::string(name) +
-              "'; known: auto, dense, all-gather, reduce-scatter, shared");
-}
-
-Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool quick) {
-  const auto n = static_cast<double>(ranks);
-  switch (route) {
-    case Route::dense:  // a ring, there and back
-      return {2 * (n - 1), 2 * (n - 1) / n * 4 * entries};
-    case Route::all_gather:  // lengths first
-      return {(quick ? 1 : 2) * (n - 1), (n - 1) * payload};
-    case Route::reduce_scatter:  // a share to each; then lengths; then twice a share from each
-      return {(quick ? 2 : 3) * (n - 1), (n - 1) / n * payload + (n - 1) / n * 2 * payload};
-    case Route::shared:
-      return {2 * (n - 1), 2 * (n - 1) / n * payload};
-  }
-  return {};
 }
 
 double bytes_per_entry(double factor, Values values) {
@@ -90,62 +52,6 @@ double bytes_per_entry(double factor, Values values) {
   const double stays = std::pow(1 - 1 / factor, std::exp2(low_bits));
   const double packed = low_bits + 1 + stays / (1 - stays) + 5.0 / 128;
   return std::min(packed, factor) / 8 + value;
-}
-
-void LinkModel::learn(const Volume& volume, double seconds) {
-  if (!(volume.rounds > 0) || !(seconds >= 0) || !std::isfinite(seconds)) return;
-  constexpr double kMemory = 0.95;
-  // Relative errors count, not absolute ones: small exchanges tell the latency.
-  const double w = 1 / std::max(seconds * seconds, 1e-12);
-  for (double* sum : {&rr_, &rb_, &bb_, &rt_, &bt_}) *sum *= kMemory;
-  rr_ += w * volume.rounds * volume.rounds;
-  rb_ += w * volume.rounds * volume.bytes;
-  bb_ += w * volume.bytes * volume.bytes;
-  rt_ += w * volume.rounds * seconds;
-  bt_ += w * volume.bytes * seconds;
-  solve();
-}
-
-// Least squares for seconds = alpha rounds + beta bytes, neither below 0.
-void LinkModel::solve() {
-  const double determinant = rr_ * bb_ - rb_ * rb_;
-  if (determinant > 1e-6 * rr_ * bb_) {
-    alpha_ = (rt_ * bb_ - bt_ * rb_) / determinant;
-    beta_ = (bt_ * rr_ - rt_ * rb_) / determinant;
-    if (alpha_ >= 0 && beta_ >= 0) return;
-  }
-  // Only one of the two can be told, or one came out negative: explain all by the other.
-  const double by_rounds = rt_ / rr_, by_bytes = bb_ > 0 ? bt_ / bb_ : 0;
-  const bool bytes_explain = bb_ > 0 && bt_ * bt_ / bb_ >= rt_ * rt_ / rr_;
-  alpha_ = bytes_explain ? 0 : by_rounds;
-  beta_ = bytes_explain ? by_bytes : 0;
-}
-
-std::vector<double> LinkModel::save() const {
-  return {rr_, rb_, bb_, rt_, bt_, alpha_, beta_};
-}
-
-void LinkModel::load(std::span<const double> state) {
-  require(state.size() == 7, "link model: ", state.size(), " numbers found, 7 expected");
-  require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
-          "link model: numbers >= 0 expected");
-  double* const targets[] = {&rr_, &rb_, &bb_, &rt_, &bt_, &alpha_, &beta_};
-  for (std::size_t i = 0; i < 7; ++i) *targets[i] = state[i];
-}
-
-std::size_t Collector::gather(std::span<const std::byte> mine, double ordered, bool quick) {
-  const double likely = seen_ * ordered;
-  const auto room = static_cast<std::size_t>(quick ? 1.0625 * likely : 0);
-  const std::size_t bytes = comm_.all_gather(mine, messages_, room);
-  std::size_t longest = 0;
-  for (std::size_t rank = 0; rank < comm_.size(); ++rank) longest = std::max(longest, messages_[rank].size());
-  if (longest > 0) seen_ = static_cast<double>(longest) / ordered;
-  return (comm_.size() - 1) * bytes;
-}
-
-void Collector::set_seen(double bytes) {
-  require(bytes >= 0 && bytes <= 1e6, "checkpoint: messages of ", bytes, " bytes an entry found");
-  seen_ = bytes;
 }
 
 Exchange::Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values values,

@@ -8,25 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "gravac/comm/collector.h"
 #include "gravac/comm/comm.h"
+#include "gravac/comm/route.h"
 #include "gravac/policy/plan.h"
 #include "gravac/util/clock.h"
 #include "gravac/wire/sparse.h"
 #include "gravac/wire/wire.h"
 
 namespace gravac {
-
-// The ways in which ranks can come by the mean of what each of them sends.
-enum class Route {
-  dense,           // all-reduce of all entries
-  all_gather,      // everybody's chosen entries to everybody
-  reduce_scatter,  // each rank sums up a part of the positions, then tells everybody
-  shared,          // all-reduce of values at positions that all ranks drew alike
-};
-
-std::string_view to_string(Route route);
-// "auto" is no route: nothing. Throws Error for unknown names.
-std::optional<Route> route_from_string(std::string_view name);
 
 // What to send, as all ranks agreed.
 struct Order {
@@ -53,60 +43,8 @@ struct Traffic {
   double take_seconds = 0, decode_seconds = 0;
 };
 
-// What an exchange costs: rounds of latency and bytes through a rank's link. A
-// rank's link is taken to send and receive at the same time.
-struct Volume {
-  double rounds = 0;
-  double bytes = 0;
-};
-
-// Volumes of each route, for `ranks` ranks, `entries` entries, payloads of
-// `payload` bytes (as sent by each rank).
-Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool quick = false);
-
 // How many bytes a kept entry takes at a factor, if it is kept independently of others.
 double bytes_per_entry(double factor, Values values);
-
-// Seconds per round and per byte, learned from exchanges as they happen.
-class LinkModel {
- public:
-  void learn(const Volume& volume, double seconds);
-  double seconds(const Volume& volume) const { return alpha_ * volume.rounds + beta_ * volume.bytes; }
-  double seconds_per_round() const { return alpha_; }
-  double seconds_per_byte() const { return beta_; }
-
-  // State as numbers, for checkpoints.
-  std::vector<double> save() const;
-  void load(std::span<const double> state);  // throws Error
-
- private:
-  void solve();
-
-  // Sums over samples, older ones fading: of rounds and bytes squared, of their products with time.
-  double rr_ = 0, rb_ = 0, bb_ = 0, rt_ = 0, bt_ = 0;
-  double alpha_ = 1e-4, beta_ = 1e-9;
-};
-
-// Collects everybody's messages, and learns how long they are.
-class Collector {
- public:
-  explicit Collector(Comm& comm) : comm_(comm) {}
-
-  // Everybody's `mine`, which is for so many entries as were ordered. Lengths are told first; or, if
-  // that is to be `quick`, messages travel at the length seen before, and what does not fit follows.
-  // Returns the bytes that this rank sent, and received.
-  std::size_t gather(std::span<const std::byte> mine, double ordered, bool quick);
-  const Messages& messages() const { return messages_; }
-
-  // State, for checkpoints: bytes of a message for every entry ordered, as last seen; 0: not yet.
-  double seen() const { return seen_; }
-  void set_seen(double bytes);  // throws Error
-
- private:
-  Comm& comm_;
-  Messages messages_;
-  double seen_ = 0;  // equal on all ranks
-};
 
 // Brings all ranks the mean of what each of them sends, to the bit the same.
 class Exchange {

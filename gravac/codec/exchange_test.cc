@@ -6,6 +6,7 @@
 #include <mutex>
 #include <random>
 
+#include "gravac/comm/link_model.h"
 #include "gravac/comm/thread_comm.h"
 #include "gravac/testing.h"
 #include "gravac/util/require.h"

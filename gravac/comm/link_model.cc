@@ -1,0 +1,51 @@
+#include "gravac/comm/link_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gravac/util/require.h"
+
+namespace gravac {
+
+void LinkModel::learn(const Volume& volume, double seconds) {
+  if (!(volume.rounds > 0) || !(seconds >= 0) || !std::isfinite(seconds)) return;
+  constexpr double kMemory = 0.95;
+  // Relative errors count, not absolute ones: small exchanges tell the latency.
+  const double w = 1 / std::max(seconds * seconds, 1e-12);
+  for (double* sum : {&rr_, &rb_, &bb_, &rt_, &bt_}) *sum *= kMemory;
+  rr_ += w * volume.rounds * volume.rounds;
+  rb_ += w * volume.rounds * volume.bytes;
+  bb_ += w * volume.bytes * volume.bytes;
+  rt_ += w * volume.rounds * seconds;
+  bt_ += w * volume.bytes * seconds;
+  solve();
+}
+
+// Least squares for seconds = alpha rounds + beta bytes, neither below 0.
+void LinkModel::solve() {
+  const double determinant = rr_ * bb_ - rb_ * rb_;
+  if (determinant > 1e-6 * rr_ * bb_) {
+    alpha_ = (rt_ * bb_ - bt_ * rb_) / determinant;
+    beta_ = (bt_ * rr_ - rt_ * rb_) / determinant;
+    if (alpha_ >= 0 && beta_ >= 0) return;
+  }
+  // Only one of the two can be told, or one came out negative: explain all by the other.
+  const double by_rounds = rt_ / rr_, by_bytes = bb_ > 0 ? bt_ / bb_ : 0;
+  const bool bytes_explain = bb_ > 0 && bt_ * bt_ / bb_ >= rt_ * rt_ / rr_;
+  alpha_ = bytes_explain ? 0 : by_rounds;
+  beta_ = bytes_explain ? by_bytes : 0;
+}
+
+std::vector<double> LinkModel::save() const {
+  return {rr_, rb_, bb_, rt_, bt_, alpha_, beta_};
+}
+
+void LinkModel::load(std::span<const double> state) {
+  require(state.size() == 7, "link model: ", state.size(), " numbers found, 7 expected");
+  require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
+          "link model: numbers >= 0 expected");
+  double* const targets[] = {&rr_, &rb_, &bb_, &rt_, &bt_, &alpha_, &beta_};
+  for (std::size_t i = 0; i < 7; ++i) *targets[i] = state[i];
+}
+
+}  // namespace gravac
