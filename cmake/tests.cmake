@@ -60,6 +60,7 @@ gravac_test(util/random)
 gravac_test(reshard)
 gravac_test(codec/select/settle)
 gravac_test(codec/select/step 4)
+gravac_test(codec/select/survey)
 gravac_test(wire/wire)
 gravac_test(util/workers)
 
