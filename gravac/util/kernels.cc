@@ -11,22 +11,21 @@
 #include <hwy/foreach_target.h>  // compiles this file once per instruction set
 #include <hwy/highway.h>
 
-// Within a block squares are summed in float lanes, a hundred
-// or so to a lane; blocks are summed in double.
+// What is the same for all instruction sets.
 #ifndef GRAVAC_KERNELS_BLOCK
 #define GRAVAC_KERNELS_BLOCK
 namespace gravac {
 
 inline constexpr std::size_t kLine = 16;       // entries of a cache line
-inline constexpr std::size_t kPrefetch = 512;  // how many entries ahead lines are fetched
+inline constexpr std::size_t kPrefetch = 512;  // how many entries ahead memory is fetched into the cache
 
-// Whether a float sum of squares can be trusted: neither overflown nor eaten
-// by underflow. Squares of denormals vanish, those of 1e20 overflow.
+// Whether a sum of squares in float can be trusted. Squares of numbers below 1e-19 lose digits or vanish,
+// those of numbers above 1e19 overflow; a block with such a sum is summed again in double.
 inline bool trusted(float sum) {
   return sum > 1e-24f && sum < 1e36f;
 }
 
-// The slow and always right sum of squares.
+// The sum of squares in double: slow, and right for all numbers.
 inline double careful_energy(const float* values, std::size_t n) {
   std::uint32_t any = 0;
   for (std::size_t i = 0; i < n; ++i) any |= magnitude(values[i]);
@@ -42,7 +41,7 @@ inline bool any_huge(const float* values, std::size_t n) {
   return greatest >= kHugeMagnitude;
 }
 
-// The energy of those at or above `bits`.
+// The energy of the entries with a magnitude of at least `bits`, in double.
 inline double careful_energy_from(const float* values, std::size_t n, std::uint32_t bits) {
   double sum = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -51,7 +50,7 @@ inline double careful_energy_from(const float* values, std::size_t n, std::uint3
   return sum;
 }
 
-// For each set of 8 lanes, the numbers of the lanes in it.
+// For each set of 8 lanes (bit i stands for lane i), the numbers of the lanes in it.
 struct LaneLists {
   alignas(64) std::uint8_t lanes[256][8];
 };
@@ -65,8 +64,8 @@ inline constexpr LaneLists kLaneLists = [] {
   return lists;
 }();
 
-// careful_energy of a block of `n` entries from position `begin` on, of which those from `first` on in
-// `taken` were moved out of `rest`.
+// careful_energy of the block of `n` entries that begins at position `begin`, after some of its entries
+// were moved from `rest` to the places from `first` on of `taken`.
 inline double careful_energy_of_both(const float* rest, std::size_t n, std::size_t begin, const Pairs& taken,
                                      std::size_t first) {
   float whole[kBlock];
@@ -75,12 +74,12 @@ inline double careful_energy_of_both(const float* rest, std::size_t n, std::size
   return careful_energy(whole, n);
 }
 
-// Entries of a block, by their offset in it.
+// A list of entries of a block, by their offset from its begin. Whole vectors are written, hence more room.
 struct Offsets {
   alignas(64) std::uint16_t at[kBlock + 64];
 };
 
-// Drops what was collected, after putting it back where it came from.
+// Makes room by dropping all pairs; those that were moved out of a residual go back there.
 inline void spill(Pairs& pairs, float* residual) {
   if (residual) {
     for (std::size_t i = 0; i < pairs.size; ++i) residual[pairs.positions[i]] = pairs.values[i];
@@ -117,7 +116,7 @@ HWY_INLINE VI Magnitudes(VF x) {
   return hn::And(hn::BitCast(di, x), hn::Set(di, 0x7fffffff));
 }
 
-// "At or above bits" as "greater than": integers have no greater-or-equal.
+// For comparing "m >= bits" as m > Below(bits): vectors of integers have no greater-or-equal.
 HWY_INLINE VI Below(std::uint32_t bits) {
   return hn::Set(di, static_cast<std::int32_t>(bits - 1));
 }
@@ -131,9 +130,11 @@ HWY_INLINE std::uint64_t Bits(MI mask) {
   return bits;
 }
 
-// Lists the lanes in `mask`, without a branch: which lanes of a gradient are
-// large cannot be predicted, and a wrong guess costs more than all of this.
-// Returns the list's new size, which must stay in a register.
+// Appends the lanes in `mask`, counted from `offset`, to a list of `size` offsets and returns its new size.
+// There is no branch in it: which entries of a gradient are large cannot be predicted, and a branch that
+// the processor guesses wrong costs more than looking up and storing eight lanes that may not be needed.
+// (Collecting marks in words of 64 bits and listing the bits afterwards takes fewer instructions, but was
+// 10 to 40 % slower: the number of bits in a word is as unpredictable.)
 HWY_INLINE std::size_t List(Offsets& list, std::size_t size, V16 offset, MI mask) {
   const hn::Rebind<std::uint8_t, D16> d8;
   const std::uint64_t bits = Bits(mask);
@@ -151,7 +152,7 @@ HWY_INLINE float Sum(VF lanes) {
   return hn::GetLane(hn::SumOfLanes(df, lanes));
 }
 
-// The energy of a run of values.
+// The energy of at most kBlock values.
 HWY_INLINE double BlockEnergy(const float* values, std::size_t n) {
   const std::size_t lanes = hn::Lanes(df);
   VF s0 = hn::Zero(df), s1 = s0, s2 = s0, s3 = s0;
@@ -201,7 +202,8 @@ HWY_INLINE void StoreCompressed(VF values, hn::Vec<DU> positions, MI mask, Pairs
 #endif
 }
 
-// How the second level lies to the first, whose entries are collected.
+// Where the entries of level 1 are to be found. There is no level 1; or it keeps fewer entries than level 0,
+// so that all of them are among the collected ones; or it keeps more.
 enum class Second { none, inside, outside };
 
 // The last part of PassBlock: tells which of `n` entries just collected are sure to survive and which
@@ -437,7 +439,8 @@ void Gather(const float* values, std::size_t begin, std::size_t end, const Cut& 
   Pairs out = out_pairs;
   for (std::size_t at = begin; at < end; at += kBlock) {
     const std::size_t n = std::min(kBlock, end - at);
-    // Within a block ties are all in, all out, or (in one block) looked at one by one.
+    // Blocks behind cut.last keep no entry equal to the cut. The block that holds cut.last keeps some of
+    // them: cut.keeps() below decides.
     const bool ties = at <= cut.last;
     const VI below = Below(ties ? cut.bits : cut.bits + 1);
     Offsets list;

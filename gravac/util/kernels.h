@@ -1,7 +1,7 @@
 #pragma once
 
-// The loops over whole gradients, in vector instructions chosen at run time.
-// They know numbers and memory; what the numbers mean is decided elsewhere.
+// The loops over whole gradients, in the vector instructions that the processor has, which are chosen at
+// run time. What these loops are for is explained in codec/select/survey.h.
 
 #include <bit>
 #include <cstddef>
@@ -17,8 +17,8 @@ constexpr std::uint32_t magnitude(float x) {
   return std::bit_cast<std::uint32_t>(x) & 0x7fffffffu;
 }
 
-// Entries of 2^64 (1.8e19) or more, infinities and NaN are no gradients anyone can
-// use: their squares are no floats. A step that meets one is called not finite.
+// Entries of 2^64 (1.8e19) or more, infinities and NaN are unusable: their squares do not fit a float, and
+// no training survives such a gradient. A step that meets one reports finite = false.
 inline constexpr std::uint32_t kHugeMagnitude = std::bit_cast<std::uint32_t>(0x1p64f);
 
 // Which entries survive: those above `bits`, and those equal to it up to
@@ -34,15 +34,15 @@ struct Cut {
   bool operator==(const Cut&) const = default;
 };
 
-// What is known of a cut before the pass: entries below `lo` are out, entries
-// at or above `hi` are in, those between are undecided. lo == hi is a threshold.
+// What is known of a cut before the pass, as magnitudes: entries below `lo` do not survive, entries at or
+// above `hi` do, those between are undecided. lo == hi is a threshold. By default nothing survives.
 struct Band {
   std::uint32_t lo = std::numeric_limits<std::int32_t>::max();
   std::uint32_t hi = std::numeric_limits<std::int32_t>::max();
 };
 
-// Room for (position, value) pairs, filled in ascending order of position.
-// Kernels write whole vectors, so kSlack entries behind `capacity` must be there too.
+// Room for (position, value) pairs, filled in ascending order of position. Kernels write whole vectors, so
+// the arrays must have kSlack entries more than `capacity`.
 struct Pairs {
   static constexpr std::size_t kSlack = 64;
 
@@ -50,7 +50,7 @@ struct Pairs {
   float* values = nullptr;
   std::size_t capacity = 0;
   std::size_t size = 0;
-  bool full = false;  // room ran out: what was collected was dropped, and more may have come since
+  bool full = false;  // room ran out once: the pairs found until then were dropped
 
   void append(std::uint32_t position, float value) {
     positions[size] = position;
@@ -58,8 +58,8 @@ struct Pairs {
   }
 };
 
-// What one pass over a run of entries found. Energies are sums of squares, good to
-// some 1e-5: floats are added within blocks, doubles across them.
+// What one pass over consecutive entries found. Energies are sums of squares, with a relative error of at
+// most some 1e-5: squares are added as floats within a block, and blocks as doubles.
 struct Totals {
   double entered = 0;              // of the gradient
   double dense = 0;                // of gradient + residual
@@ -68,8 +68,8 @@ struct Totals {
   bool finite = true;
 };
 
-// The kernels take so many entries at once: few enough to fit the first-level cache
-// together with their residual.
+// How many entries the kernels process at a time: few enough that the gradient and the residual of a block
+// stay in the first-level cache while its large entries are collected.
 inline constexpr std::size_t kBlock = 1024;
 
 // One fused pass. Level 0 is the level expected to be sent, whose entries are
@@ -77,28 +77,29 @@ inline constexpr std::size_t kBlock = 1024;
 struct Pass {
   const float* gradient = nullptr;
   float* residual = nullptr;   // null: no error feedback, nothing is written
-  bool residual_zero = false;  // true: the residual holds no numbers yet and counts as 0
-  Band bands[2];               // default: nothing survives
+  bool residual_zero = false;  // true: treat the residual as zero and do not read it
+  Band bands[2];
   bool two_levels = false;
 };
 
-// Over the entries [begin, end): x = gradient + residual; the energies; the
-// entries of level 0 at or above its lo into `collected`; the undecided of each
-// level into `undecided`; residual = x, or 0 where collected. Costs one read of
-// the gradient and one read and write of the residual: 12 bytes an entry.
-// Unusable numbers in the gradient leave the residual as it was in their place and
-// make `finite` false; the rest of what is found is then worth nothing.
+// For the entries [begin, end), with x = gradient + residual:
+// - sums the energies and counts the sure survivors of each level;
+// - appends the entries at or above bands[0].lo to `collected`, and the undecided entries of each level to
+//   undecided[level];
+// - writes residual = x, or 0 where the entry was collected.
+// Costs one read of the gradient and one read and write of the residual, 12 bytes an entry, and some 4
+// instructions an entry with AVX2. Where the gradient is unusable the residual stays as it was; `finite` is
+// then false, and nothing else that was found may be used.
 Totals run_pass(const Pass& pass, std::size_t begin, std::size_t end, Pairs& collected, Pairs undecided[2]);
 
-// Takes the gradient of run_pass back out of the residual (residual -= gradient),
-// except where run_pass left it alone.
+// Subtracts the gradient that run_pass added from the residual again, except where it was unusable.
 void undo_pass(const float* gradient, float* residual, std::size_t begin, std::size_t end);
 
 // Appends the entries of [begin, end) that `cut` keeps to `out`. REQUIRES: room for them.
 void gather(const float* values, std::size_t begin, std::size_t end, const Cut& cut, Pairs& out);
 
-// Moves those of pairs [begin, end) that `cut` keeps to `next` and behind, and
-// `next` with them. REQUIRES: next <= begin.
+// Moves those of pairs [begin, end) that `cut` keeps to the places from `next` on, and sets `next` to the
+// first place behind them. REQUIRES: next <= begin.
 void filter(Pairs& pairs, std::size_t begin, std::size_t end, const Cut& cut, std::size_t& next);
 
 // How many values have a magnitude of at least `bits`.
@@ -107,7 +108,7 @@ std::size_t count_from(std::span<const float> values, std::uint32_t bits);
 // target[i] += source[i].
 void add_into(std::span<float> target, std::span<const float> source);
 
-// The sum of squares, in double; not finite if any value is unusable.
+// The sum of squares; infinite or NaN if any value is unusable.
 double energy(std::span<const float> values);
 
 // The energy of a[i] + b[i]. REQUIRES: equal sizes.

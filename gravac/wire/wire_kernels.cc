@@ -41,7 +41,7 @@ inline std::uint64_t bits_from(const std::byte* bytes, std::uint64_t bit) {
   return word >> bit % 8;
 }
 
-// An entry whose quotient is too large for unary is listed by number and quotient.
+// Bits of an exception: the entry's number in its block and its quotient, which is too large for unary.
 constexpr unsigned exception_bits(unsigned low_bits) {
   return 7 + 32 - low_bits;
 }
@@ -175,7 +175,7 @@ void ReadBf16(const std::byte* bytes, float* values, std::size_t n) {
   ReadHalves(bytes, values, n, [](hn::Vec<DH> half) HWY_ATTR { return FromBf16(half); });
 }
 
-// The bits that a block of skipped numbers takes with so many low bits, more or less.
+// About how many bits a block takes if each of its numbers has `low_bits` low bits.
 HWY_INLINE std::uint32_t PackedBits(const std::uint32_t* skipped, unsigned low_bits) {
   const std::uint32_t most = exception_bits(low_bits);
   std::uint32_t sum = kPackBlock * (low_bits + 1);
@@ -183,8 +183,9 @@ HWY_INLINE std::uint32_t PackedBits(const std::uint32_t* skipped, unsigned low_b
   return sum;
 }
 
-// How many low bits suit a block best. Independent positions skip numbers whose
-// distribution is known from its mean; where one stands out, try, beginning with `last`.
+// How many low bits make a block shortest. If positions are independent, the numbers of skipped entries have
+// a geometric distribution, and their mean gives the answer. If the largest is too large for that, tries
+// widths up and down from `last`, that of the block before, as long as the block gets shorter.
 HWY_INLINE unsigned ChooseLowBits(const std::uint32_t* skipped, std::size_t count, std::uint64_t sum,
                                   std::uint64_t most, unsigned last) {
   if (most * count <= 16 * sum + 8 * count) {
@@ -204,8 +205,8 @@ HWY_INLINE unsigned ChooseLowBits(const std::uint32_t* skipped, std::size_t coun
   return last;
 }
 
-// Numbers two by two: the low parts of each pair behind each other; and their
-// quotients, as that many zeros and a one, with the length of that.
+// The numbers of a block, two by two: the low parts of both, one behind the other; the quotients of both in
+// unary (as many zeros, then a one); and how many bits those two take.
 struct PackedPairs {
   alignas(64) std::uint64_t low[kPackBlock / 2], unary[kPackBlock / 2], length[kPackBlock / 2];
 };
@@ -263,14 +264,14 @@ HWY_INLINE void PutUnary(const PackedPairs& pairs, std::size_t count, BitWriter&
     }
   }
   for (; i + 2 <= count; i += 2) writer.put(pairs.unary[i / 2], static_cast<unsigned>(pairs.length[i / 2]));
-  // The last of an odd number: its other half skips nothing and is left out.
+  // With an odd count the last pair has one number only; the second one's bits are cut off.
   if (i < count) {
     const auto length = static_cast<unsigned>(pairs.length[i / 2]) - 1;
     writer.put(pairs.unary[i / 2] & ((std::uint64_t{1} << length) - 1), length);
   }
 }
 
-// Takes quotients that are too large out and lists them; returns how many.
+// Lists the quotients that are too large, sets them to 0, and returns how many they are.
 HWY_INLINE std::size_t TakeExceptions(std::uint32_t* quotients, std::uint64_t* list) {
   std::size_t size = 0;
   const auto most = hn::Set(du, kMostQuotient);

@@ -1,7 +1,7 @@
 #pragma once
 
-// The loops over what is sent, in vector instructions chosen at run time: values in
-// 16 bits, and positions in few.
+// The loops that turn chosen entries into bytes and back, in the vector instructions that the processor has:
+// values in 16 bits each, positions in as few bits as they need.
 
 #include <cstddef>
 #include <cstdint>
@@ -20,9 +20,9 @@ void from_bf16(const std::byte* bytes, std::span<float> values);
 // The loops of packing.h, which says what the bits mean.
 inline constexpr std::size_t kPackBlock = 128;      // positions that share a width
 inline constexpr unsigned kMostLowBits = 14;        // widest low part
-inline constexpr unsigned kRunOfNeighbours = 15;    // said instead of a width: nothing is skipped
-inline constexpr std::uint32_t kMostQuotient = 27;  // larger ones are exceptions
-// The most bytes a block can take, and as many again as are read past its end.
+inline constexpr unsigned kRunOfNeighbours = 15;    // in place of a width: no entry is skipped in this block
+inline constexpr std::uint32_t kMostQuotient = 27;  // larger quotients are listed behind the block
+// The most bytes a block can take, and those that are read past its end because words are read whole.
 inline constexpr std::size_t kPackBlockBytes =
     (5 + 7 + kPackBlock * (kMostLowBits + 1 + kMostQuotient + 7 + 32)) / 8 + 32;
 

@@ -92,8 +92,9 @@ void take_sample(const float* gradient, const float* residual, std::size_t n, st
   }
 }
 
-// The k-th largest of n has rank k m / n in a sample of m, give or take its
-// standard deviation. Four of them to either side miss once in 15,000 steps.
+// In a sample of m entries out of n, the number of entries above the k-th largest of all n is about
+// k m / n, with the standard deviation of a binomial distribution. The band reaches four standard
+// deviations to either side, so that it misses about once in 15,000 steps.
 Band exact_band(const Sample& sample, std::size_t keep) {
   constexpr std::uint32_t kSmallest = 1;
   const MagnitudeHistogram& seen = sample.histogram;
@@ -131,7 +132,8 @@ Kth kth_of_few(std::span<const float> values, std::size_t keep, std::vector<std:
   return {*kth, static_cast<std::size_t>(std::count(magnitudes.begin(), kth + 1, *kth))};
 }
 
-// One read finds the bin, another counts every magnitude in it.
+// One read finds the bin that holds the keep-th largest, another counts each of the 32,768 magnitudes
+// that fall into this bin.
 Kth kth_of_many(std::span<const float> values, std::size_t keep, Scratch& scratch) {
   MagnitudeHistogram& histogram = scratch.sample.histogram;
   histogram.clear();

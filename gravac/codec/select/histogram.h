@@ -11,10 +11,10 @@
 
 namespace gravac {
 
-// Counts magnitudes in 65,536 bins: the exponent and 8 bits of the mantissa, so
-// a bin is 0.4 % wide at any scale. Bins lie in rows of one exponent each; what
-// an operation costs depends on the rows in use (some 30 for a gradient), never
-// on all bins, so small segments pay little.
+// Counts magnitudes in 65,536 bins. A bin is the exponent of a float and the first 8 bits of its mantissa,
+// so it is 0.4 % wide at any scale and no range has to be known beforehand. The 256 bins of one exponent
+// form a row. Operations skip rows that are empty; a gradient uses about 30 of them, so that even short
+// layers do not pay for all bins.
 class MagnitudeHistogram {
  public:
   MagnitudeHistogram() : bins_(kRows * kColumns) {}
@@ -59,26 +59,27 @@ class MagnitudeHistogram {
   std::size_t total_ = 0;
 };
 
-// What was seen of a segment before the pass over it.
+// What was seen of a range of entries before the pass over it.
 struct Sample {
   MagnitudeHistogram histogram;
-  std::size_t population = 0;  // entries of the segment
-  double spread = 1;           // how much more samples scatter than independent ones would
+  std::size_t population = 0;  // entries of the range
+  double spread = 1;           // draw bands so many times wider than independent entries would need
 
   bool whole() const { return histogram.total() == population; }
 };
 
-// Fills `sample` with about `size` of the `n` sums gradient[i] + residual[i]
-// (residual may be null), in runs of one cache line, one run from each of equal
-// strata, at places given by `random`. All of them if `size` is near `n`.
+// Fills `sample` with about `size` of the `n` sums gradient[i] + residual[i] (residual may be null). It
+// cuts the range into parts of equal size and reads one cache line from each, at a place that `random`
+// gives: memory is fetched in whole lines, so the other entries of a line are free, and one line from
+// each part covers all layers. If `size` is at least half of `n`, it reads everything.
 void take_sample(const float* gradient, const float* residual, std::size_t n, std::size_t size,
                  const Random& random, Sample& sample);
 
-// The band in which the cut for the `keep` largest of the sample's population
-// lies, as far as the sample can tell. Zeros stay outside it.
+// The band in which the `keep`-th largest magnitude of the sample's population almost certainly lies.
+// Zeros are never in it: a gradient with many of them would leave all of them undecided.
 Band exact_band(const Sample& sample, std::size_t keep);
 
-// Memory for the search below, kept by the caller so that it allocates nothing.
+// Memory for exact_cut, kept by the caller so that a warm step allocates nothing.
 struct Scratch {
   Sample sample;
   std::vector<std::uint32_t> magnitudes;  // of a short run

@@ -11,9 +11,9 @@
 
 namespace gravac {
 
-// Settling is what follows the pass over a range of entries: from the pass's
-// counts, and the few entries it left undecided, find which entries survive.
-// Everything here is a pure function of its arguments.
+// Settling comes after the pass over a range of entries (survey.h): it finds which entries survive from the
+// pass's counts and the few entries that the pass left undecided. These functions only compute; they
+// change nothing but the scratch memory they are given.
 
 // What the pass found in one range.
 struct Counted {

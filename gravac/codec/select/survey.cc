@@ -7,9 +7,10 @@
 namespace gravac {
 namespace {
 
-constexpr std::size_t kChunk = std::size_t{1} << 16;
-constexpr std::size_t kWorthThreads = std::size_t{1}
-                                      << 17;  // fewer entries are passed over sooner than a thread wakes
+constexpr std::size_t kChunk = std::size_t{1} << 16;  // entries
+
+// A pass over fewer entries than this is over before a second thread has woken up.
+constexpr std::size_t kWorthThreads = std::size_t{1} << 17;
 
 double square(float x) {
   return static_cast<double>(x) * x;
@@ -22,7 +23,7 @@ Survey::Survey(std::vector<Range> ranges, std::unique_ptr<Compressor> compressor
   split(threads);
 }
 
-// Cuts the ranges into chunks, and deals the chunks out to threads in runs of about equal size.
+// Cuts the ranges into chunks, and gives each thread consecutive chunks with about as many entries.
 void Survey::split(unsigned threads) {
   for (std::size_t r = 0; r < ranges_.size(); ++r) {
     first_chunk_.push_back(chunks_.size());
@@ -52,7 +53,7 @@ void Survey::split(unsigned threads) {
   }
 }
 
-// Calls work(piece) for all pieces at the same time.
+// Calls work(piece) for all pieces at the same time, one thread each.
 template <class Work>
 void Survey::each_piece(const Work& work) {
   if (pieces_.size() == 1) return work(pieces_[0]);
@@ -108,8 +109,9 @@ Survey::Found Survey::pass() {
   return found;
 }
 
-// Takes note of the arguments and makes room: for twice what is to be kept (no
-// compressor is allowed more) and some slack. Room not used costs no memory.
+// Remembers the arguments and reserves room for the entries that the pass will write down. Collected are
+// at most twice as many as should be kept, since no compressor may exceed that, and some more for the
+// undecided ones. Pages that are never written take no memory, so generous room costs nothing.
 void Survey::open(const Input& input, std::size_t levels) {
   input_ = input;
   level_count_ = static_cast<int>(levels);
@@ -122,14 +124,14 @@ void Survey::open(const Input& input, std::size_t levels) {
     for (const std::size_t keep : level.keep) kept += keep;
     most = std::max(most, kept);
   }
-  // A piece's undecided may pass the limit by one block before they are dropped,
-  // so that dropping never depends on how many pieces there are.
+  // One block more than the limit that run_chunks() checks: whether undecided entries are dropped must
+  // depend on their total number only, not on how many threads share them.
   const std::size_t open_room = undecided_room() + kBlock;
   for (Piece& piece : pieces_) {
     const std::size_t room[3] = {2 * most + entries_ / 64 + 4096, open_room, open_room};
     Pairs* pairs[3] = {&piece.collected, &piece.undecided[0], &piece.undecided[1]};
     for (int i = 0; i < 3; ++i) {
-      // The first piece's room also has to hold what is joined from all of them.
+      // joined() moves the entries of all pieces into the first.
       const std::size_t capacity = std::min(room[i], &piece == &pieces_[0] ? entries_ : piece.entries);
       piece.positions[i].reserve(capacity + Pairs::kSlack);
       piece.values[i].reserve(capacity + Pairs::kSlack);
@@ -139,6 +141,8 @@ void Survey::open(const Input& input, std::size_t levels) {
   }
 }
 
+// Takes a sample of each range and asks the compressor where the cut of each level probably lies. At
+// 25 million entries it costs 5 to 10 % of the pass.
 void Survey::guess_bands() {
   const Threshold* threshold = compressor_->threshold();
   if (!threshold) return;
@@ -157,7 +161,7 @@ void Survey::guess_bands() {
       levels_[level].bands[r] = keep < range.size ? threshold->guess(sample, keep) : Band{0, 0};
     }
   };
-  // Each range is guessed by the thread that passes over its first entry.
+  // Each range is sampled by the thread that passes over its first entry.
   each_piece([&](Piece& piece) {
     for (std::size_t c = piece.first; c < piece.last; ++c) {
       const Chunk& chunk = chunks_[c];
@@ -166,6 +170,7 @@ void Survey::guess_bands() {
   });
 }
 
+// The pass over memory: every thread over its chunks.
 void Survey::run_chunks() {
   each_piece([&](Piece& piece) {
     Pass pass{.gradient = input_.gradient,
@@ -192,6 +197,9 @@ void Survey::run_chunks() {
   }
 }
 
+// Finds the exact survivors of every range and level from what the pass counted. After a miss the bands
+// are drawn twice as wide; while there is none they slowly narrow again, since wide bands leave more
+// entries undecided and so cost time.
 void Survey::settle_levels(Found& found) {
   for (int level = 0; level < level_count_; ++level) over_limit_[level] = over_limit(level);
   bool missed = false;
@@ -230,7 +238,9 @@ Counted Survey::counted(int level, std::size_t range) {
   return counted;
 }
 
-// Settles a level from what the pass counted; nothing if the guess was too far off.
+// Settles one range of a level from what the pass counted. Nothing if the sample was misleading: the band
+// missed the cut, it left too many entries undecided, or too many or too few entries reach the threshold
+// of a compressor that estimates.
 std::optional<Settled> Survey::settle(int level, std::size_t range) {
   if (full_[level]) return std::nullopt;
   const std::size_t keep = levels_[level].keep[range];
@@ -241,7 +251,7 @@ std::optional<Settled> Survey::settle(int level, std::size_t range) {
   }
   if (brackets(found, keep)) return settle_band(found, keep, settle_scratch_);
   if (!needs_zeros(found, keep)) return std::nullopt;
-  put_back();  // collected entries are zero in the residual until then, and would be taken for zeros
+  put_back();  // until then collected entries are zero in the residual, like those to be found
   return settle_with_zeros(found, keep, source_of(ranges_[range]), ranges_[range].begin);
 }
 
@@ -265,7 +275,8 @@ Settled Survey::settle_threshold(int level, std::size_t range) {
   return settle_exactly(source_of(ranges_[range]), ranges_[range].begin, most, scratch_);
 }
 
-// Settles a level by the compressor's own definition, in passes of its own.
+// Settles one range of a level by the compressor's own definition, which needs no sample but takes
+// further passes over the range.
 Settled Survey::settle_plainly(int level, std::size_t range) {
   put_back();
   const std::span<const float> values = source_of(ranges_[range]);
@@ -282,19 +293,20 @@ int Survey::smaller_level(std::size_t range) const {
   return levels_[0].keep[range] < levels_[1].keep[range] ? 0 : 1;
 }
 
-// The survivors of the level that keeps fewer are among those of the other. Exact
-// cuts are nested by themselves; two estimates, or two limits, may have crossed.
+// Makes sure that the survivors of the smaller level are among those of the larger one. With exact cuts
+// they always are. Two estimated thresholds may come out in the wrong order, and so may two limits; then
+// both levels get the survivors of the larger one.
 void Survey::nest(std::size_t range) {
   const int few = smaller_level(range);
   Settled& inner = levels_[few].settled[range];
   const Settled& outer = levels_[1 - few].settled[range];
   if (nested(inner.cut, outer.cut)) return;
-  if (few == 0) put_back();  // level 0 was collected by its old cut
+  if (few == 0) put_back();  // the pass collected level 0 by the cut that is now replaced
   inner = outer;
 }
 
-// Compressors that do not go by magnitude choose positions; the level that keeps
-// fewer chooses among the survivors of the other.
+// For compressors that do not go by magnitude, such as randomk: they choose positions. The smaller level
+// chooses among the survivors of the larger one.
 void Survey::pick_levels(Found& found) {
   for (Level& level : levels_) level.picked.clear();
   for (std::size_t range = 0; range < ranges_.size(); ++range) {
@@ -317,7 +329,7 @@ void Survey::pick_levels(Found& found) {
 
     std::vector<std::uint32_t>& inner = levels_[few].picked;
     const std::size_t inner_begin = inner.size();
-    draw.segment += std::uint64_t{1} << 32;  // not the same draw again
+    draw.segment += std::uint64_t{1} << 32;  // other random numbers than for the larger level
     compressor_->pick(survivors_, std::min(levels_[few].keep[range], survivors_.size()), draw, inner);
     for (std::size_t i = inner_begin; i < inner.size(); ++i) {
       found.energy[few] += square(survivors_[inner[i]]);
@@ -335,8 +347,8 @@ SparseView Survey::take(int level) {
   return take_by_cuts(levels_[level]);
 }
 
-// The usual way: level 0 has been collected by the pass. The undecided that did
-// not make it go back into the residual.
+// The usual case: the pass has collected level 0. It collected the undecided entries too; those that do
+// not survive go back into the residual.
 SparseView Survey::take_collected() {
   const Level& level = levels_[0];
   for (std::size_t range = 0; range < ranges_.size() && input_.residual; ++range) {
@@ -361,7 +373,8 @@ SparseView Survey::take_collected() {
   return joined();
 }
 
-// Another level than expected: one more read, now with a known cut.
+// The other level was expected, or the pass ran out of room: reads all entries once more and collects by
+// the cut, which is known by now.
 SparseView Survey::take_by_cuts(const Level& level) {
   each_piece([&](Piece& piece) {
     piece.collected.size = 0;
@@ -385,7 +398,7 @@ SparseView Survey::take_picked(const Level& level) {
   return {{out.positions, out.size}, {out.values, out.size}};
 }
 
-// Moves what the pieces hold together.
+// Moves the collected entries of all pieces behind those of the first.
 SparseView Survey::joined() {
   Pairs& all = pieces_[0].collected;
   for (std::size_t p = 1; p < pieces_.size(); ++p) {

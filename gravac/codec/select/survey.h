@@ -18,42 +18,59 @@
 
 namespace gravac {
 
-// A run of entries that a compressor chooses from: a segment, or the whole gradient.
+// Consecutive entries that a compressor chooses from: a layer, or the whole gradient.
 struct Range {
   std::size_t begin = 0, size = 0;
 };
 
-// What to look at. The residual is rewritten on the way; null stands for none.
+// One step's gradient and residual. The survey writes to the residual; without error feedback it is null.
 struct Input {
   const float* gradient = nullptr;
   float* residual = nullptr;
-  bool residual_zero = false;            // the residual counts as 0, whatever it holds
-  Draw draw;                             // seed and step
-  std::span<const std::size_t> numbers;  // of the ranges, for their draws; empty: 0, 1, 2 ...
+  bool residual_zero = false;            // treat the residual as zero and do not read it
+  Draw draw;                             // seed and step, for random choices
+  std::span<const std::size_t> numbers;  // of the ranges, for those choices; empty: 0, 1, 2 ...
 
   Draw draw_for(std::size_t range) const {
     return {draw.seed, draw.step, numbers.empty() ? range : numbers[range]};
   }
 };
 
-// Finds what survives compression at one or two levels, and its energy, in one
-// pass over memory; then hands out one of the levels. How it is done and why it
-// is exact: docs/algorithm.md, "The fused pass".
+// Finds which entries of gradient + residual survive compression at one or two levels, and their energy
+// (sum of squares), in one pass over memory; then hands out the survivors of one level.
+//
+// Exact Top-k needs the k-th largest magnitude before it can tell which entries survive, and finding that
+// takes at least one pass of its own. The survey saves that pass by guessing:
+//
+// 1. Sample. It reads a few thousand cache lines, spread over the gradient, and estimates the k-th largest
+//    magnitude from them. A sample cannot give the exact value, so the estimate is a band [lo, hi) that
+//    almost always contains it: entries at or above hi surely survive, entries below lo surely do not.
+// 2. Pass. It adds the gradient to the residual, sums the energies, counts the sure entries and writes
+//    down the undecided ones between lo and hi (about one entry in a hundred). Entries at or above lo of the
+//    level that will probably be sent are collected and set to zero in the residual on the way.
+// 3. Settle (settle.h). The counts are exact, whatever the sample was. If they show that the k-th largest
+//    entry lies in the band, the missing survivors are picked from the undecided entries.
+// 4. Otherwise the sample was misleading. Everything collected goes back into the residual, and the
+//    compressor's own definition is carried out in further passes. The next bands are drawn wider.
+//
+// So a bad sample costs time and never changes the result. docs/algorithm.md, "The fused pass", has the
+// proof; the passes are in kernels.h.
 class Survey {
  public:
   Survey(std::vector<Range> ranges, std::unique_ptr<Compressor> compressor, unsigned threads);
 
-  // How many entries to keep of each range, for each level. Level 0 is the one
-  // expected to be taken; level 1 is absent if there is only one. The level with
-  // fewer entries is chosen from the survivors of the other.
+  // How many entries to keep of each range, at one level.
   using Keep = std::vector<std::size_t>;
 
   struct Found {
-    double entered = 0, dense = 0;  // energies of gradient, and of gradient + residual
-    double energy[2] = {0, 0};      // of each level's survivors
-    std::size_t kept[2] = {0, 0};   // their number
+    double entered = 0, dense = 0;  // energies of the gradient, and of gradient + residual
+    double energy[2] = {0, 0};      // energy of each level's survivors
+    std::size_t kept[2] = {0, 0};   // number of each level's survivors
     bool finite = true;             // false: only put_back() and undo() may follow
   };
+  // Finds the survivors of one or two levels. Level 0 is the one that will probably be taken: taking it is
+  // cheap, taking level 1 costs one more pass. The survivors of the level that keeps fewer entries are
+  // always among the survivors of the other.
   Found run(const Input& input, std::span<const Keep> levels);
   // The same with thresholds instead of numbers: at each level the entries whose magnitude is at least
   // thresholds[level] survive, in every range. most[level], if given, limits how many entries of all
@@ -65,32 +82,34 @@ class Survey {
             std::span<const std::size_t> most = {});
   bool by_magnitude() const { return compressor_->threshold() != nullptr; }
 
-  // The survivors of a level of the last run; the residual loses them.
+  // Hands out the survivors of one level of the last run and sets them to zero in the residual. The
+  // view is valid until the next run.
   SparseView take(int level);
-  // Nothing is taken: the residual is gradient + residual of the last run.
+  // Takes nothing: afterwards the residual is gradient + residual of the last run.
   void put_back();
-  // After put_back(): the residual without the gradient, up to rounding.
+  // After put_back(): subtracts the gradient from the residual again. Exact up to rounding.
   void undo();
 
-  // How much samples were seen to scatter beyond independence: it decides how
-  // wide bands are drawn, hence how energies are rounded. At least 1.
+  // How many times wider bands are drawn than independent entries would need, at least 1. Rows of a matrix
+  // often share a scale, so a sample of few rows misleads more than its size suggests; every miss widens
+  // the next bands. Saved in checkpoints, because energies are rounded differently for other bands.
   double spread() const { return spread_; }
   void set_spread(double spread) { spread_ = spread; }
 
  private:
-  // A run of entries within one range that is passed over at once. Chunks do not
-  // depend on the number of threads, so neither do the sums over them.
+  // Entries [begin, end) of one range. How a gradient is cut into chunks does not depend on the number of
+  // threads, and sums are added chunk by chunk, so the results do not depend on it either.
   struct Chunk {
     std::size_t range = 0, begin = 0, end = 0;
-    unsigned piece = 0;
-    Totals totals;
-    std::size_t collected_end = 0;  // where its entries end among the piece's
-    std::size_t undecided_end[2] = {0, 0};
+    unsigned piece = 0;                     // which thread passes over it
+    Totals totals;                          // what the pass summed and counted
+    std::size_t collected_end = 0;          // where its entries end in the piece's collected
+    std::size_t undecided_end[2] = {0, 0};  // and in the piece's undecided
   };
-  // The chunks of one thread, and room for what it finds.
+  // The chunks that one thread passes over, and room for the entries it finds there.
   struct Piece {
     std::size_t first = 0, last = 0;  // chunks [first, last)
-    std::size_t entries = 0;
+    std::size_t entries = 0;          // of all those chunks
     Buffer<std::uint32_t> positions[3];
     Buffer<float> values[3];
     Pairs collected, undecided[2];
@@ -100,7 +119,7 @@ class Survey {
     Keep keep;                          // per range: how many to keep, or at most to keep
     std::vector<Band> bands;            // per range, before the pass
     std::vector<Settled> settled;       // per range, after it
-    std::vector<std::uint32_t> picked;  // by compressors that do not go by magnitude
+    std::vector<std::uint32_t> picked;  // the survivors, if the compressor does not go by magnitude
   };
 
   void split(unsigned threads);
@@ -125,6 +144,7 @@ class Survey {
   SparseView joined();
   template <class Work>
   void each_piece(const Work& work);
+  // gradient + residual of every entry, except that collected entries are zero there until put_back().
   const float* source() const { return input_.residual ? input_.residual : input_.gradient; }
   std::span<const float> source_of(const Range& range) const { return {source() + range.begin, range.size}; }
 
@@ -132,18 +152,18 @@ class Survey {
   std::unique_ptr<Compressor> compressor_;
   Workers workers_;
   std::vector<Chunk> chunks_;             // by position
-  std::vector<std::size_t> first_chunk_;  // per range, and one more
-  std::vector<Piece> pieces_;             // per thread
+  std::vector<std::size_t> first_chunk_;  // range r has the chunks [first_chunk_[r], first_chunk_[r + 1])
+  std::vector<Piece> pieces_;             // one for each thread
   std::size_t entries_ = 0;
 
   Input input_;
   Level levels_[2];
   int level_count_ = 1;
   bool thresholds_given_ = false;  // the bands are thresholds, and `keep` limits the number of survivors
-  bool collected_valid_ = false;   // level 0 is in the pieces, and missing in the residual
+  bool collected_valid_ = false;   // the pieces hold all of level 0, which is zero in the residual
   bool over_limit_[2] = {false, false};  // more entries reach the given threshold than may survive
-  bool full_[2] = {false, false};        // so much was undecided that it was not kept
-  double spread_ = 1;                    // learned: how much samples scatter beyond independence
+  bool full_[2] = {false, false};        // too many entries were undecided to write them all down
+  double spread_ = 1;
   Scratch scratch_;
   SettleScratch settle_scratch_;
   std::vector<SparseView> runs_;  // the undecided entries of one range and level, chunk by chunk
