@@ -310,112 +310,150 @@ std::vector<Goal> measure_halves(int repeats) {
           line("bf16: read", read_b)};
 }
 
-std::vector<Goal> measure_goals(std::size_t entries, int repeats, int torch_repeats) {
-  const Gradients gradients = make_gradients(entries);
-  Candidate c10_1000 = fused("topk 10/1000", {10, 1000}), c100_1000 = fused("topk 100/1000", {100, 1000});
-  Candidate c10_100 = fused("topk 10/100", {10, 100}), c10 = fused("topk 10/1000", {10, 1000}, Send::minimum);
-  c10.encode = true;
-  Candidate two = fused("", {10, 1000}, Send::candidate, "topk", 2);
-  Candidate alone1000 = alone(1000), alone100 = alone(100), alone10 = alone(10);
-  std::vector<Candidate> others;
-  for (const char* name : {"dgc", "redsync", "sidco", "randomk"}) {
-    others.push_back(fused(std::string(name) + " 10/1000", {10, 1000}, Send::candidate, name));
+Goal over(int number, const std::string& name, const Timer& timer, const Timer& base, double target) {
+  return {number, name, timer.seconds() / base.seconds(), target, true, timer.median() / base.median()};
+}
+
+Goal over_floor(int number, const std::string& name, const Candidate& c, double target) {
+  return over(number, "fused step / floor: " + name, c.timer, c.floor, target);
+}
+
+Goal over_read(const std::string& name, const Candidate& c, double target) {
+  return over(4, "exact Top-k alone / one read: " + name, c.timer, c.read, target);
+}
+
+// Goals 1 to 9: the steps that are compared with each other and with the floor.
+class Contest {
+ public:
+  explicit Contest(std::size_t entries)
+      : entries_(entries), gradients_(make_gradients(entries)), direct_(entries, 10, 1000) {
+    encoded10_.encode = true;
+    for (const char* name : {"dgc", "redsync", "sidco", "randomk"}) {
+      others_.push_back(fused(std::string(name) + " 10/1000", {10, 1000}, Send::candidate, name));
+    }
+    floor_residual_.reserve(entries);
+    std::fill_n(floor_residual_.data(), entries, 0.0f);
   }
-  DirectStep direct(entries, 10, 1000);
-  Buffer<float> floor_residual{Pages::huge};  // as the step's own
-  floor_residual.reserve(entries);
-  std::fill_n(floor_residual.data(), entries, 0.0f);
 
-  Workers pair(2);
-  Timer floor_of_two;
+  // Times everything once per repeat, one after the other, after some repeats that do not count.
+  void run(int repeats) {
+    std::vector<Candidate*> all = {&c10_1000_,    &c100_1000_, &c10_100_,  &encoded10_,
+                                   &two_threads_, &alone1000_, &alone100_, &alone10_};
+    for (Candidate& other : others_) all.push_back(&other);
+    constexpr int kWarmup = 3;
+    for (int repeat = 0; repeat < kWarmup + repeats; ++repeat) {
+      const auto& gradient = gradients_[static_cast<std::size_t>(repeat) % gradients_.size()];
+      if (repeat == kWarmup) {
+        direct_.timer = {};
+        for (Candidate* c : all) c->timer = c->floor = c->read = {};
+      }
+      for (Candidate* c : all) run_one(*c, gradient);
+      direct_.run(gradient);
+      time_floor_of_two(gradient);
+    }
+  }
 
-  std::vector<Candidate*> all = {&c10_1000, &c100_1000, &c10_100,  &c10,
-                                 &two,      &alone1000, &alone100, &alone10};
-  for (Candidate& other : others) all.push_back(&other);
-  constexpr int kWarmup = 3;
-  for (int repeat = 0; repeat < kWarmup + repeats; ++repeat) {
-    const auto& gradient = gradients[static_cast<std::size_t>(repeat) % gradients.size()];
-    if (repeat == kWarmup) {
-      direct.timer = {};
-      for (Candidate* c : all) c->timer = c->floor = c->read = {};
-    }
-    for (Candidate* c : all) {
-      double sum = 0;
-      c->floor.time([&] { add_into(floor_residual.span().first(entries), gradient); });
-      c->run(gradient);
-      c->read.time([&] { sum = energy(gradient); });
-      require(sum > 0 && std::isfinite(floor_residual.data()[entries / 2]),
-              "check: the floor computed nothing");
-    }
-    direct.run(gradient);
-    floor_of_two.time([&] {
-      pair.run([&](unsigned half) noexcept {
-        const std::size_t begin = half * (entries / 2),
-                          size = half == 0 ? entries / 2 : entries - entries / 2;
-        add_into({floor_residual.data() + begin, size}, {gradient.data() + begin, size});
+  std::vector<Goal> goals(int torch_repeats) {
+    std::vector<Goal> goals = {
+        over_floor(1, "10/1000, candidate sent", c10_1000_, 1.3),
+        over_floor(1, "100/1000, candidate sent", c100_1000_, 1.3),
+        over_floor(2, "10/100, candidate sent", c10_100_, 1.4),
+        over_floor(3, "10 sent, payload encoded", encoded10_, 1.8),
+        over_read("1000", alone1000_, 1.4),
+        over_read("100", alone100_, 1.8),
+        over_read("10", alone10_, 2.6),
+    };
+    const std::vector<Goal> torch = over_torch(torch_repeats);
+    goals.insert(goals.end(), torch.begin(), torch.end());
+    const double fused_seconds = c10_1000_.timer.seconds();
+    goals.push_back(
+        {7, "our own direct step / fused: 10/1000", direct_.timer.seconds() / fused_seconds, 2, false});
+    goals.push_back(
+        {8, "one thread / two threads: 10/1000", fused_seconds / two_threads_.timer.seconds(), 1.6, false});
+    goals.push_back({9, "heap allocations per warm step", allocations_per_step(), 0});
+    for (const Candidate& other : others_) goals.push_back(over_floor(1, other.name, other, 1.3));
+    return goals;
+  }
+
+  void print_floor(int repeats) const {
+    const double floor = c10_1000_.floor.seconds();
+    std::fprintf(stderr,
+                 "%zu entries, %s: floor %.2f ms (%.2f ns an entry; two threads: %.2fx as fast), "
+                 "read %.2f ms, least of %d\n",
+                 entries_, simd_name(), 1e3 * floor, 1e9 * floor / static_cast<double>(entries_),
+                 floor / floor_of_two_.seconds(), 1e3 * c10_1000_.read.seconds(), repeats);
+  }
+
+ private:
+  void run_one(Candidate& c, const std::vector<float>& gradient) {
+    double sum = 0;
+    c.floor.time([&] { add_into(floor_residual_.span().first(entries_), gradient); });
+    c.run(gradient);
+    c.read.time([&] { sum = energy(gradient); });
+    require(sum > 0 && std::isfinite(floor_residual_.data()[entries_ / 2]),
+            "check: the floor computed nothing");
+  }
+
+  void time_floor_of_two(const std::vector<float>& gradient) {
+    floor_of_two_.time([&] {
+      pair_.run([&](unsigned half) noexcept {
+        const std::size_t begin = half * (entries_ / 2),
+                          size = half == 0 ? entries_ / 2 : entries_ - entries_ / 2;
+        add_into({floor_residual_.data() + begin, size}, {gradient.data() + begin, size});
       });
     });
   }
 
-  const std::size_t before = allocations;
-  for (int i = 0; i < 3; ++i) {
-    c10_1000.step->measure(gradients[static_cast<std::size_t>(i)], c10_1000.plan);
-    c10_1000.step->take(Send::candidate);
+  double allocations_per_step() {
+    const std::size_t before = allocations;
+    for (const auto& gradient : gradients_) {
+      c10_1000_.step->measure(gradient, c10_1000_.plan);
+      c10_1000_.step->take(Send::candidate);
+    }
+    return static_cast<double>(allocations - before) / static_cast<double>(gradients_.size());
   }
-  const auto allocated = static_cast<double>(allocations - before) / 3;
 
-  const auto over = [&](int number, const std::string& name, const Timer& timer, const Timer& base,
-                        double target) {
-    return Goal{number, name, timer.seconds() / base.seconds(), target, true, timer.median() / base.median()};
-  };
-  const auto over_floor = [&](int number, const std::string& name, const Candidate& c, double target) {
-    return over(number, "fused step / floor: " + name, c.timer, c.floor, target);
-  };
-  const auto over_read = [&](const std::string& name, const Candidate& c, double target) {
-    return over(4, "exact Top-k alone / one read: " + name, c.timer, c.read, target);
-  };
-  std::vector<Goal> goals = {
-      over_floor(1, "10/1000, candidate sent", c10_1000, 1.3),
-      over_floor(1, "100/1000, candidate sent", c100_1000, 1.3),
-      over_floor(2, "10/100, candidate sent", c10_100, 1.4),
-      over_floor(3, "10 sent, payload encoded", c10, 1.8),
-      over_read("1000", alone1000, 1.4),
-      over_read("100", alone100, 1.8),
-      over_read("10", alone10, 2.6),
-  };
-  double topk = std::nan(""), multi_level = topk, direct_torch = topk;
+  std::vector<Goal> over_torch([[maybe_unused]] int repeats) const {
+    double topk = std::nan(""), multi_level = topk, direct = topk;
 #ifdef GRAVAC_BENCH_TORCH
-  std::size_t kept = 0;
-  const TorchTimes torch =
-      torch_times(gradients[0].data(), gradients[1].data(), entries, 10, 1000, torch_repeats, kept);
-  require(kept == keep_count(entries, 1000), "check: torch.topk kept ", kept);
-  topk = torch.topk / alone1000.timer.seconds();
-  multi_level = torch.multi_level / c10_1000.timer.seconds();
-  direct_torch = torch.direct / c10_1000.timer.seconds();
-#else
-  (void)torch_repeats;
+    std::size_t kept = 0;
+    const TorchTimes torch =
+        torch_times(gradients_[0].data(), gradients_[1].data(), entries_, 10, 1000, repeats, kept);
+    require(kept == keep_count(entries_, 1000), "check: torch.topk kept ", kept);
+    topk = torch.topk / alone1000_.timer.seconds();
+    multi_level = torch.multi_level / c10_1000_.timer.seconds();
+    direct = torch.direct / c10_1000_.timer.seconds();
 #endif
-  goals.push_back({5, "torch.topk / exact Top-k alone: 1000", topk, 30, false});
-  goals.push_back({6, "step in PyTorch, multi-level / fused: 10/1000", multi_level, 40, false});
-  goals.push_back({6, "step in PyTorch, direct / fused: 10/1000", direct_torch, 70, false});
-  goals.push_back({7, "our own direct step / fused: 10/1000",
-                   direct.timer.seconds() / c10_1000.timer.seconds(), 2, false});
-  goals.push_back(
-      {8, "one thread / two threads: 10/1000", c10_1000.timer.seconds() / two.timer.seconds(), 1.6, false});
-  goals.push_back({9, "heap allocations per warm step", allocated, 0});
-  for (const Candidate& other : others) {
-    goals.push_back(over_floor(1, other.name, other, 1.3));
+    return {{5, "torch.topk / exact Top-k alone: 1000", topk, 30, false},
+            {6, "step in PyTorch, multi-level / fused: 10/1000", multi_level, 40, false},
+            {6, "step in PyTorch, direct / fused: 10/1000", direct, 70, false}};
   }
-  const std::vector<Goal> packing = measure_packing(entries, repeats);
-  goals.insert(goals.end(), packing.begin(), packing.end());
-  const std::vector<Goal> halves = measure_halves(repeats);
-  goals.insert(goals.end(), halves.begin(), halves.end());
-  std::fprintf(stderr,
-               "%zu entries, %s: floor %.2f ms (%.2f ns an entry; two threads: %.2fx as fast), "
-               "read %.2f ms, least of %d\n",
-               entries, simd_name(), 1e3 * c10_1000.floor.seconds(),
-               1e9 * c10_1000.floor.seconds() / static_cast<double>(entries),
-               c10_1000.floor.seconds() / floor_of_two.seconds(), 1e3 * c10_1000.read.seconds(), repeats);
+
+  std::size_t entries_;
+  Gradients gradients_;
+  Candidate c10_1000_ = fused("topk 10/1000", {10, 1000}), c100_1000_ = fused("topk 100/1000", {100, 1000}),
+            c10_100_ = fused("topk 10/100", {10, 100});
+  Candidate encoded10_ = fused("topk 10/1000", {10, 1000}, Send::minimum);
+  Candidate two_threads_ = fused("", {10, 1000}, Send::candidate, "topk", 2);
+  Candidate alone1000_ = alone(1000), alone100_ = alone(100), alone10_ = alone(10);
+  std::vector<Candidate> others_;
+  DirectStep direct_;
+  Buffer<float> floor_residual_{Pages::huge};  // in huge pages, like the step's own
+  Workers pair_{2};
+  Timer floor_of_two_;
+};
+
+std::vector<Goal> measure_goals(std::size_t entries, int repeats, int torch_repeats) {
+  std::vector<Goal> goals;
+  {
+    Contest contest(entries);
+    contest.run(repeats);
+    goals = contest.goals(torch_repeats);
+    contest.print_floor(repeats);
+  }
+  for (const auto& more : {measure_packing(entries, repeats), measure_halves(repeats)}) {
+    goals.insert(goals.end(), more.begin(), more.end());
+  }
   return goals;
 }
 
