@@ -30,6 +30,7 @@ inline Parts tell_lengths(Comm& comm, std::span<const std::span<const std::byte>
   std::vector<std::size_t> lengths;
   for (std::size_t r = 0; r < size; ++r) {
     result.receive.push_back(all[r * size + comm.rank()]);
+    comm.check_length(r, static_cast<std::uint64_t>(result.receive.back()));
     lengths.push_back(static_cast<std::size_t>(result.receive.back()));
   }
   received.resize(lengths);

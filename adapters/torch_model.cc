@@ -10,11 +10,6 @@
 namespace gravac {
 namespace {
 
-Aggregator make_aggregator(const Layout& layout, std::string_view options, Comm& comm, Clock& clock) {
-  Setup setup = make_setup(options_from_string(options), layout, comm.size());
-  return Aggregator(layout, std::move(setup.policy), setup.options, comm, clock);
-}
-
 // Called by autograd once it has added to a parameter's gradient.
 struct Hook : torch::autograd::FunctionPostHook {
   explicit Hook(std::function<void()> given) : call(std::move(given)) {}
@@ -136,13 +131,17 @@ void average_buffers(torch::nn::Module& module, Comm& comm) {
 }
 
 TorchAggregator::TorchAggregator(torch::nn::Module& module, std::string_view options, Comm& comm)
-    : model_(module), aggregator_(make_aggregator(model_.layout(), options, comm, clock_)) {
+    : model_(module),
+      engine_(make_aggregator(model_.layout(),
+                              make_setup(options_from_string(options), model_.layout(), comm.size()), comm,
+                              clock_)) {
   broadcast(module, comm);
 }
 
 StepReport TorchAggregator::aggregate(double samples) {
   model_.collect();
-  return aggregator_.aggregate(model_.gradient(), samples, model_.weights());
+  engine_->ready(0, model_.gradient(), model_.weights());
+  return engine_->finish(samples);
 }
 
 }  // namespace gravac

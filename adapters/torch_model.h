@@ -4,13 +4,14 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "gravac/aggregator.h"
 #include "gravac/comm/comm.h"
+#include "gravac/engine.h"
 #include "gravac/util/clock.h"
 #include "gravac/util/layout.h"
 
@@ -78,12 +79,12 @@ class TorchAggregator {
   StepReport aggregate(double samples);
 
   TorchModel& model() { return model_; }
-  Aggregator& aggregator() { return aggregator_; }
+  Engine& engine() { return *engine_; }
 
  private:
   SteadyClock clock_;
   TorchModel model_;
-  Aggregator aggregator_;
+  std::unique_ptr<Engine> engine_;
 };
 
 }  // namespace gravac

@@ -98,7 +98,7 @@ struct Way {
 };
 
 Way make_way(const std::string& name, double factor, const Options& options, Comm& comm, Clock& clock) {
-  AggregatorOptions way;
+  EngineOptions way;
   way.step.compressor = name == "shared" ? "randomk" : "topk";
   way.values = values_from_string(options.values);
   auto policy = name == "dense" ? make_dense_policy() : make_static_policy(factor);

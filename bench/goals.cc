@@ -157,7 +157,7 @@ struct Candidate {
   void check(SparseView sent, const std::vector<float>& gradient) {
     const double factor = send == Send::minimum ? plan.minimum : plan.candidate;
     if (options.compressor != "topk") return check_about(sent, gradient.size(), factor);
-    check_topk(sent, options.feedback ? std::span<const float>(step->residual()) : gradient, factor);
+    check_topk(sent, options.feedback ? std::span<const float>(step->residual().values()) : gradient, factor);
     if (!encode) return;
     std::vector<std::uint32_t> positions(sent.size());
     unpack_positions(payload, gradient.size(), positions);

@@ -142,12 +142,12 @@ Options options_from_string(std::string_view text) {
   return options;
 }
 
-Setup make_setup(const Options& options, const Layout& layout, std::size_t ranks) {
+EngineSetup make_setup(const Options& options, const Layout& layout, std::size_t ranks) {
   const Reader reader(options);
-  Setup setup;
+  EngineSetup setup;
   setup.policy = make_policy(reader, layout, ranks);
   const bool accordion = setup.policy->name() == "accordion";
-  AggregatorOptions& out = setup.options;
+  EngineOptions& out = setup.options;
   out.step.compressor = reader.text("compressor", "topk");
   out.step.granularity = granularity_from_string(reader.text("granularity", accordion ? "layer" : "global"));
   out.step.feedback = reader.flag("feedback", true);

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "gravac/aggregator.h"
+#include "gravac/engine.h"
 
 namespace gravac {
 
@@ -25,13 +25,8 @@ std::span<const std::string_view> policy_names();
 // was probably meant. REQUIRES: at least one name.
 std::string_view nearest(std::string_view word, std::span<const std::string_view> names);
 
-// What an Aggregator is made of.
-struct Setup {
-  std::unique_ptr<Policy> policy;
-  AggregatorOptions options;  // facts hold every option given, so that ranks compare them all
-};
-
+// What the options say; its `facts` hold every option given, so that ranks compare them all.
 // Throws Error for an unknown name, with the nearest known one, and for values out of range.
-Setup make_setup(const Options& options, const Layout& layout, std::size_t ranks);
+EngineSetup make_setup(const Options& options, const Layout& layout, std::size_t ranks);
 
 }  // namespace gravac

@@ -59,11 +59,11 @@ TEST(CostModel, NoticesWhenAnotherRouteBecomesQuicker) {
 TEST(CostModel, KnowsWhichExchangesAreQuickBesideComputing) {
   for (const double seconds_per_byte : {1e-10, 1e-7}) {
     CostModel model(2, 1'000'000, Values::fp32, Route::all_gather, false, 5);
-    EXPECT_TRUE(model.quick(10'000));  // to be found out
+    EXPECT_TRUE(model.one_round(10'000));  // to be found out
     for (int step = 0; step < 50; ++step) {
-      const bool quick = model.quick(10'000);
-      const Volume volume = model.volume(Route::all_gather, 10'000, quick);
-      EXPECT_EQ(volume.rounds, quick ? 1 : 2 * 5);
+      const bool one_round = model.one_round(10'000);
+      const Volume volume = model.volume(Route::all_gather, 10'000, one_round);
+      EXPECT_EQ(volume.rounds, one_round ? 1 : 2 * 5);
       model.learn({.compute = 0.1,
                    .agree = 1e-4,
                    .exchange = 1e-4 * volume.rounds + seconds_per_byte * volume.bytes,
@@ -71,7 +71,7 @@ TEST(CostModel, KnowsWhichExchangesAreQuickBesideComputing) {
                    .volume = volume,
                    .route = Route::all_gather});
     }
-    EXPECT_EQ(model.quick(10'000), seconds_per_byte < 1e-9);  // 0.1 ms or 6 of 100
+    EXPECT_EQ(model.one_round(10'000), seconds_per_byte < 1e-9);  // 0.1 ms or 6 of 100
   }
 }
 

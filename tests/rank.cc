@@ -90,7 +90,7 @@ void run(Comm& comm, const Selection& selection) {
   const std::string what = selection.compressor + ", " + selection.policy + ", " +
                            (selection.route ? std::string(to_string(*selection.route)) : "auto");
   SteadyClock clock;
-  AggregatorOptions options;
+  EngineOptions options;
   options.step.compressor = selection.compressor;
   options.step.granularity = selection.policy == "accordion" ? Granularity::layer : Granularity::global;
   options.route = selection.route;
@@ -115,7 +115,7 @@ void run(Comm& comm, const Selection& selection) {
   }
   require(dense >= 10, dense, " dense steps with ", what);
   require(dense < steps || selection.policy != "static", "only dense steps with ", what);
-  const auto pending = aggregator.step().residual();
+  const auto pending = testing::residual_of(aggregator);
   for (std::size_t i = 0; i < n; ++i) lost[i] -= pending[i];
   std::vector<float> total(lost.begin(), lost.end());
   comm.all_reduce(total);
@@ -172,7 +172,7 @@ class Interfering final : public testing::Relay {
 void interfere(Comm& comm, bool replays) {
   SteadyClock clock;
   Interfering interfering(comm, replays);
-  AggregatorOptions options;
+  EngineOptions options;
   options.route = Route::all_gather;
   Aggregator aggregator(layout_of(2000), make_static_policy(1.2), options, interfering, clock);
   for (std::size_t step = 0; step < 100; ++step) {
@@ -239,7 +239,7 @@ int main(int argc, char** argv) {
     if (scenario == "run") steps_for_ever(*comm, out);
     if (scenario == "mismatch") {
       gravac::SteadyClock clock;
-      gravac::AggregatorOptions options;
+      gravac::EngineOptions options;
       options.step.compressor = comm->rank() == 1 ? "dgc" : "topk";
       gravac::Aggregator(layout_of(100), gravac::make_static_policy(2), options, *comm, clock);
     }

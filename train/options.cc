@@ -206,7 +206,7 @@ void check_engine(const Checked& in, const Options& options) {
           in.quote("factor-max"));
   Layout layout;
   layout.add("weights", 64);
-  Setup setup = make_setup(options, layout, 1);
+  EngineSetup setup = make_setup(options, layout, 1);
   ThreadGroup group(1);
   const auto comm = group.join(0);
   SteadyClock clock;

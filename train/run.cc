@@ -77,18 +77,18 @@ class Rank {
     const std::size_t eval_every = options_.eval_every > 0 ? options_.eval_every : trainer_.steps_per_epoch();
     bool stop = trainer_.done();
     while (!stop) {
-      if (signal_caught) trainer_.call();
+      if (signal_caught) trainer_.request_stop();
       const Stepped stepped = trainer_.step();
       summary_.bad_steps = stepped.report.bad_steps;
       summary_.effective_steps = stepped.report.effective_steps;
       if (outputs_) outputs_->step(trainer_, stepped);
       hold();
-      const bool called = stepped.report.called;
-      stop = called || trainer_.done();
-      if (!called && (stop || trainer_.steps() % eval_every == 0)) stop |= evaluate();
+      const bool asked = stepped.report.stop_requested;
+      stop = asked || trainer_.done();
+      if (!asked && (stop || trainer_.steps() % eval_every == 0)) stop |= evaluate();
       const bool due = options_.checkpoint_every > 0 && trainer_.steps() % options_.checkpoint_every == 0;
       if (stop || due) save();
-      ended_early_ = called;
+      ended_early_ = asked;
       go_on();
     }
     end();

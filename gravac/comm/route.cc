@@ -29,15 +29,15 @@ std::optional<Route> route_from_string(std::string_view name) {
               "'; known: auto, dense, all-gather, reduce-scatter, shared");
 }
 
-Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool quick) {
+Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool one_round) {
   const auto n = static_cast<double>(ranks);
   switch (route) {
     case Route::dense:  // a ring, there and back
       return {2 * (n - 1), 2 * (n - 1) / n * 4 * entries};
     case Route::all_gather:  // lengths first
-      return {(quick ? 1 : 2) * (n - 1), (n - 1) * payload};
+      return {(one_round ? 1 : 2) * (n - 1), (n - 1) * payload};
     case Route::reduce_scatter:  // a share to each; then lengths; then twice a share from each
-      return {(quick ? 2 : 3) * (n - 1), (n - 1) / n * payload + (n - 1) / n * 2 * payload};
+      return {(one_round ? 2 : 3) * (n - 1), (n - 1) / n * payload + (n - 1) / n * 2 * payload};
     case Route::shared:
       return {2 * (n - 1), 2 * (n - 1) / n * payload};
   }

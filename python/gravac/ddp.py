@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from . import _engine
 from ._engine import Error
-from ._session import Option, Session, Stage, State, named
+from ._session import Option, Session, Stage, State, described
 
 # DDP may cut its buckets anew once, between the first step and the second.
 _STEPS_TO_SETTLE = 2
@@ -136,12 +136,13 @@ class GravacState(Session):
         shape = self._to_load.get("buckets", here) if first and self._to_load else here
         if shape != self._shape:
             before = None if first else self._engine.save()
-            layout = named(self._parameters, self._model)
-            self._engine = _engine.Overlap(layout, shape, self._options, self._peers)
+            layout = described(self._parameters, self._model)
+            self._engine = _engine.Engine(layout, shape, self._options, self._peers)
             self._shape = shape
             if before is not None:
                 self._engine.load(before)
         self._load_now()
+        self._follow_scale()  # this step's gradients have the scale of now, the state that of when it was saved
 
     def _runs(self) -> List[torch.Tensor]:
         """What arrived, in the engine's buckets: DDP's own, or else a copy."""

@@ -44,7 +44,7 @@ def test_dense_hook_is_plain_ddp_to_the_bit(size):
 
 def golden(size, options, steps=STEPS):
     """The means that the C++ aggregator gives, with ranks as threads."""
-    layout = [(f"ps.{i}", n) for i, n in enumerate(SIZES)]
+    layout = [(f"ps.{i}", n, "fp32") for i, n in enumerate(SIZES)]
     given = [[bytes(_bytes_of(flat(gradients_of(rank, step)))) for step in range(steps)] for rank in range(size)]
     means = _engine.run_in_threads(layout, {k: str(v) for k, v in options.items()}, given)
     return [torch.frombuffer(bytearray(mean), dtype=torch.float32) for mean in means]

@@ -33,6 +33,7 @@ void Survey::split(unsigned threads) {
     entries_ += ranges_[r].size;
   }
   first_chunk_.push_back(chunks_.size());
+  runs_.reserve(chunks_.size());
 
   const std::size_t pieces = entries_ < kWorthThreads ? 1 : threads;
   pieces_ = std::vector<Piece>(pieces);
@@ -61,21 +62,37 @@ void Survey::each_piece(const Work& work) {
 }
 
 Survey::Found Survey::run(const Input& input, std::span<const Keep> levels) {
-  open(input, levels);
-  settled_before_ = false;
+  for (std::size_t level = 0; level < levels.size(); ++level) levels_[level].keep = levels[level];
+  thresholds_given_ = false;
+  open(input, levels.size());
   guess_bands();
   return pass();
 }
 
-Survey::Found Survey::run(const Input& input, std::span<const std::uint32_t> thresholds) {
-  Keep all;  // any number may survive: make room for all
-  for (const Range& range : ranges_) all.push_back(range.size);
-  open(input, std::vector<Keep>(thresholds.size(), all));
-  settled_before_ = true;
+Survey::Found Survey::run(const Input& input, std::span<const std::uint32_t> thresholds,
+                          std::span<const std::size_t> most) {
+  assert(most.empty() || most.size() == thresholds.size());
+  for (std::size_t level = 0; level < thresholds.size(); ++level) limit_by(most, level);
+  thresholds_given_ = true;
+  open(input, thresholds.size());
   for (std::size_t level = 0; level < thresholds.size(); ++level) {
     levels_[level].bands.assign(ranges_.size(), {thresholds[level], thresholds[level]});
   }
   return pass();
+}
+
+// Deals most[level] out to the ranges in proportion to their sizes; the shares add up to it exactly.
+void Survey::limit_by(std::span<const std::size_t> most, std::size_t level) {
+  const std::size_t all = most.empty() ? entries_ : std::min(most[level], entries_);
+  Keep& keep = levels_[level].keep;
+  keep.clear();
+  std::size_t entries = 0, dealt = 0;
+  for (const Range& range : ranges_) {
+    entries += range.size;
+    const std::size_t due = entries_ == 0 ? 0 : all * entries / entries_;  // positions have 32 bits
+    keep.push_back(due - dealt);
+    dealt = due;
+  }
 }
 
 Survey::Found Survey::pass() {
@@ -93,13 +110,12 @@ Survey::Found Survey::pass() {
 
 // Takes note of the arguments and makes room: for twice what is to be kept (no
 // compressor is allowed more) and some slack. Room not used costs no memory.
-void Survey::open(const Input& input, std::span<const Keep> levels) {
+void Survey::open(const Input& input, std::size_t levels) {
   input_ = input;
-  level_count_ = static_cast<int>(levels.size());
+  level_count_ = static_cast<int>(levels);
   std::size_t most = 0;
   for (int i = 0; i < level_count_; ++i) {
     Level& level = levels_[i];
-    level.keep = levels[static_cast<std::size_t>(i)];
     level.bands.assign(ranges_.size(), {});
     level.settled.assign(ranges_.size(), {});
     std::size_t kept = 0;
@@ -176,24 +192,14 @@ void Survey::run_chunks() {
   }
 }
 
-// Calls visit(position, value) for what the pass left undecided in a range, by position.
-template <class Visit>
-void Survey::each_undecided(int level, std::size_t range, const Visit& visit) const {
-  for (std::size_t c = first_chunk_[range]; c < first_chunk_[range + 1]; ++c) {
-    const Piece& piece = pieces_[chunks_[c].piece];
-    const Pairs& pairs = piece.undecided[level];
-    std::size_t i = c == piece.first ? 0 : chunks_[c - 1].undecided_end[level];
-    for (const std::size_t end = chunks_[c].undecided_end[level]; i < end; ++i)
-      visit(pairs.positions[i], pairs.values[i]);
-  }
-}
-
 void Survey::settle_levels(Found& found) {
+  for (int level = 0; level < level_count_; ++level) over_limit_[level] = over_limit(level);
   bool missed = false;
   for (std::size_t range = 0; range < ranges_.size(); ++range) {
     if (ranges_[range].size == 0) continue;
     for (int level = 0; level < level_count_; ++level) {
-      const std::optional<Settled> settled = settle(level, range);
+      const std::optional<Settled> settled =
+          thresholds_given_ ? settle_threshold(level, range) : settle(level, range);
       missed |= !settled;
       levels_[level].settled[range] = settled ? *settled : settle_plainly(level, range);
     }
@@ -206,111 +212,83 @@ void Survey::settle_levels(Found& found) {
   spread_ = missed ? std::min(2 * spread_, 16.0) : std::max(0.98 * spread_, 1.0);
 }
 
-Survey::Tally Survey::tally(int level, std::size_t range) const {
-  Tally tally;
+// What the pass counted in a range. REQUIRES: !full_[level]. Valid until the next call.
+Counted Survey::counted(int level, std::size_t range) {
+  Counted counted{.band = levels_[level].bands[range]};
+  runs_.clear();
   for (std::size_t c = first_chunk_[range]; c < first_chunk_[range + 1]; ++c) {
     const Chunk& chunk = chunks_[c];
     const Piece& piece = pieces_[chunk.piece];
-    tally.undecided +=
-        chunk.undecided_end[level] - (c == piece.first ? 0 : chunks_[c - 1].undecided_end[level]);
-    tally.sure += chunk.totals.sure_count[level];
-    tally.energy += chunk.totals.sure_energy[level];
+    const Pairs& pairs = piece.undecided[level];
+    const std::size_t begin = c == piece.first ? 0 : chunks_[c - 1].undecided_end[level];
+    const std::size_t size = chunk.undecided_end[level] - begin;
+    counted.sure += chunk.totals.sure_count[level];
+    counted.sure_energy += chunk.totals.sure_energy[level];
+    if (size > 0) runs_.push_back({{pairs.positions + begin, size}, {pairs.values + begin, size}});
   }
-  return tally;
+  counted.undecided = runs_;
+  return counted;
 }
 
 // Settles a level from what the pass counted; nothing if the guess was too far off.
-std::optional<Survey::Settled> Survey::settle(int level, std::size_t range) {
+std::optional<Settled> Survey::settle(int level, std::size_t range) {
   if (full_[level]) return std::nullopt;
-  const Band band = levels_[level].bands[range];
   const std::size_t keep = levels_[level].keep[range];
-  const Tally found = tally(level, range);
-  if (band.lo == band.hi) {
-    if (!settled_before_ && !compressor_->threshold()->accepts(found.sure, keep)) return std::nullopt;
-    return Settled{{band.lo}, found.sure, found.energy};
+  const Counted found = counted(level, range);
+  if (found.band.lo == found.band.hi) {
+    if (!compressor_->threshold()->accepts(found.sure, keep)) return std::nullopt;
+    return Settled{{found.band.lo}, found.sure, found.sure_energy};
   }
-  const bool zeros = keep > found.sure + found.undecided;  // some of those kept must be 0
-  if (keep < found.sure || (zeros && band.lo > 1)) return std::nullopt;
-  return settle_band(level, range, found);
+  if (brackets(found, keep)) return settle_band(found, keep, settle_scratch_);
+  if (!needs_zeros(found, keep)) return std::nullopt;
+  put_back();  // collected entries are zero in the residual until then, and would be taken for zeros
+  return settle_with_zeros(found, keep, source_of(ranges_[range]), ranges_[range].begin);
 }
 
-// Settles exactly which of the undecided survive.
-Survey::Settled Survey::settle_band(int level, std::size_t range, const Tally& found) {
-  const std::size_t keep = levels_[level].keep[range], need = keep - found.sure;
-  Settled settled{{levels_[level].bands[range].hi}, keep, found.energy};
-  if (need == 0) return settled;
-  if (need <= found.undecided) {
-    settled.energy += keep_largest_undecided(level, range, found, settled.cut);
-    return settled;
+// Whether more entries of all ranges reach the given threshold than may survive.
+bool Survey::over_limit(int level) const {
+  std::size_t reached = 0, most = 0;
+  for (const Chunk& chunk : chunks_) reached += chunk.totals.sure_count[level];
+  for (const std::size_t keep : levels_[level].keep) most += keep;
+  return thresholds_given_ && reached > most;
+}
+
+// Settles a level whose threshold was given: the pass has counted all that is needed, unless so many
+// entries reach the threshold that only the largest of them may survive.
+Settled Survey::settle_threshold(int level, std::size_t range) {
+  const Counted found = counted(level, range);
+  const std::size_t most = levels_[level].keep[range];
+  if (!over_limit_[level] || found.sure <= most) {
+    return {{found.band.lo}, found.sure, found.sure_energy};
   }
-  // All of them, and the first zeros.
-  each_undecided(level, range, [&](std::uint32_t, float value) { settled.energy += square(value); });
   put_back();
-  std::size_t zeros = need - found.undecided, i = ranges_[range].begin;
-  while (magnitude(source()[i]) != 0 || --zeros > 0) ++i;
-  settled.cut = {0, static_cast<std::uint32_t>(i)};
-  return settled;
-}
-
-// Finds the cut that keeps as many of the largest undecided as are still needed;
-// returns their energy. A histogram finds the few among which to search.
-double Survey::keep_largest_undecided(int level, std::size_t range, const Tally& found, Cut& cut) {
-  const Band band = levels_[level].bands[range];
-  const std::size_t bins = found.undecided > 512 ? 2048 : 1;
-  int shift = 0;
-  while (((band.hi - band.lo - 1) >> shift) >= bins) ++shift;
-  const auto bin_of = [&](float value) { return (magnitude(value) - band.lo) >> shift; };
-
-  counts_.assign(bins, 0);
-  energies_.assign(bins, 0);
-  each_undecided(level, range, [&](std::uint32_t, float value) {
-    const std::uint32_t bin = bin_of(value);
-    ++counts_[bin];
-    energies_[bin] += square(value);
-  });
-  double kept = 0;
-  std::size_t bin = bins - 1, need = levels_[level].keep[range] - found.sure;
-  for (; counts_[bin] < need; --bin) {
-    need -= counts_[bin];
-    kept += energies_[bin];
-  }
-  candidates_.clear();
-  each_undecided(level, range, [&](std::uint32_t position, float value) {
-    if (bin_of(value) == bin) candidates_.push_back({magnitude(value), position, value});
-  });
-  const auto last = candidates_.begin() + static_cast<std::ptrdiff_t>(need - 1);
-  std::nth_element(candidates_.begin(), last, candidates_.end());
-  for (auto in = candidates_.begin(); in <= last; ++in) kept += square(in->value);
-  cut = {last->magnitude, last->position};
-  return kept;
+  return settle_exactly(source_of(ranges_[range]), ranges_[range].begin, most, scratch_);
 }
 
 // Settles a level by the compressor's own definition, in passes of its own.
-Survey::Settled Survey::settle_plainly(int level, std::size_t range) {
+Settled Survey::settle_plainly(int level, std::size_t range) {
   put_back();
-  const std::size_t begin = ranges_[range].begin, size = ranges_[range].size;
-  const Draw draw = input_.draw_for(range);
-  Settled settled;
-  settled.cut =
-      compressor_->threshold()->cut({source() + begin, size}, levels_[level].keep[range], draw, scratch_);
-  if (settled.cut.last != Cut{}.last) settled.cut.last += static_cast<std::uint32_t>(begin);
-  for (std::size_t i = begin; i < begin + size; ++i) {
-    if (!settled.cut.keeps(source()[i], static_cast<std::uint32_t>(i))) continue;
-    ++settled.kept;
-    settled.energy += square(source()[i]);
-  }
-  return settled;
+  const std::span<const float> values = source_of(ranges_[range]);
+  const std::size_t begin = ranges_[range].begin, keep = levels_[level].keep[range];
+  Cut cut = compressor_->threshold()->cut(values, keep, input_.draw_for(range), scratch_);
+  if (cut.last != Cut{}.last) cut.last += static_cast<std::uint32_t>(begin);
+  return settle_at(cut, values, begin);
 }
 
-// The survivors of the level that keeps fewer are among those of the other.
-// Exact cuts are nested by themselves; two estimates may have crossed.
+// The level that keeps fewer entries of a range.
+int Survey::smaller_level(std::size_t range) const {
+  const std::uint32_t thresholds[2] = {levels_[0].bands[range].lo, levels_[1].bands[range].lo};
+  if (thresholds_given_ && thresholds[0] != thresholds[1]) return thresholds[0] > thresholds[1] ? 0 : 1;
+  return levels_[0].keep[range] < levels_[1].keep[range] ? 0 : 1;
+}
+
+// The survivors of the level that keeps fewer are among those of the other. Exact
+// cuts are nested by themselves; two estimates, or two limits, may have crossed.
 void Survey::nest(std::size_t range) {
-  const int few = levels_[0].keep[range] < levels_[1].keep[range] ? 0 : 1;
+  const int few = smaller_level(range);
   Settled& inner = levels_[few].settled[range];
   const Settled& outer = levels_[1 - few].settled[range];
-  const bool nested =
-      inner.cut.bits != outer.cut.bits ? inner.cut.bits > outer.cut.bits : inner.cut.last <= outer.cut.last;
-  if (nested) return;
+  if (nested(inner.cut, outer.cut)) return;
   if (few == 0) put_back();  // level 0 was collected by its old cut
   inner = outer;
 }
@@ -362,9 +340,13 @@ SparseView Survey::take(int level) {
 SparseView Survey::take_collected() {
   const Level& level = levels_[0];
   for (std::size_t range = 0; range < ranges_.size() && input_.residual; ++range) {
-    each_undecided(0, range, [&](std::uint32_t position, float value) {
-      if (!level.settled[range].cut.keeps(value, position)) input_.residual[position] = value;
-    });
+    for (const SparseView& run : counted(0, range).undecided) {
+      for (std::size_t i = 0; i < run.size(); ++i) {
+        const std::uint32_t position = run.positions[i];
+        if (!level.settled[range].cut.keeps(run.values[i], position))
+          input_.residual[position] = run.values[i];
+      }
+    }
   }
   each_piece([&](Piece& piece) {
     if (piece.undecided[0].size == 0) return;

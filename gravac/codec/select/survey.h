@@ -9,6 +9,7 @@
 
 #include "gravac/codec/select/compressor.h"
 #include "gravac/codec/select/histogram.h"
+#include "gravac/codec/select/settle.h"
 #include "gravac/util/buffer.h"
 #include "gravac/util/kernels.h"
 #include "gravac/util/random.h"
@@ -54,9 +55,14 @@ class Survey {
     bool finite = true;             // false: only put_back() and undo() may follow
   };
   Found run(const Input& input, std::span<const Keep> levels);
-  // The same with the magnitudes from which on entries are kept, in all ranges alike.
-  // REQUIRES: by_magnitude().
-  Found run(const Input& input, std::span<const std::uint32_t> thresholds);
+  // The same with thresholds instead of numbers: at each level the entries whose magnitude is at least
+  // thresholds[level] survive, in every range. most[level], if given, limits how many entries of all
+  // ranges together may survive at that level. If more reach the threshold, only the largest survive,
+  // ties to the lowest positions: exactly most[level] of them if there is one range; with several
+  // ranges, each range keeps at most its share of most[level], in proportion to its size.
+  // REQUIRES: by_magnitude(); most is empty (no limit) or as long as thresholds.
+  Found run(const Input& input, std::span<const std::uint32_t> thresholds,
+            std::span<const std::size_t> most = {});
   bool by_magnitude() const { return compressor_->threshold() != nullptr; }
 
   // The survivors of a level of the last run; the residual loses them.
@@ -90,43 +96,27 @@ class Survey {
     Pairs collected, undecided[2];
     Sample sample;
   };
-  // How a range was settled: what survives, how many they are and their energy.
-  struct Settled {
-    Cut cut;
-    std::size_t kept = 0;
-    double energy = 0;
-  };
-  // An entry whose fate the pass left open.
-  struct Undecided {
-    std::uint32_t magnitude, position;
-    float value;
-    bool operator<(const Undecided& other) const {  // the larger first, ties by position
-      return magnitude != other.magnitude ? magnitude > other.magnitude : position < other.position;
-    }
-  };
-  // What the pass counted in a range.
-  struct Tally {
-    std::size_t sure = 0, undecided = 0;
-    double energy = 0;  // of the sure ones
-  };
   struct Level {
-    Keep keep;
+    Keep keep;                          // per range: how many to keep, or at most to keep
     std::vector<Band> bands;            // per range, before the pass
     std::vector<Settled> settled;       // per range, after it
     std::vector<std::uint32_t> picked;  // by compressors that do not go by magnitude
   };
 
   void split(unsigned threads);
-  void open(const Input& input, std::span<const Keep> levels);
+  void limit_by(std::span<const std::size_t> most, std::size_t level);
+  void open(const Input& input, std::size_t levels);
   Found pass();
   void guess_bands();
   void run_chunks();
   std::size_t undecided_room() const { return entries_ / 16 + 4096; }
   void settle_levels(Found& found);
-  Tally tally(int level, std::size_t range) const;
+  Counted counted(int level, std::size_t range);
   std::optional<Settled> settle(int level, std::size_t range);
-  Settled settle_band(int level, std::size_t range, const Tally& tally);
+  bool over_limit(int level) const;
+  Settled settle_threshold(int level, std::size_t range);
   Settled settle_plainly(int level, std::size_t range);
+  int smaller_level(std::size_t range) const;
   void nest(std::size_t range);
   void pick_levels(Found& found);
   SparseView take_collected();
@@ -135,10 +125,8 @@ class Survey {
   SparseView joined();
   template <class Work>
   void each_piece(const Work& work);
-  template <class Visit>
-  void each_undecided(int level, std::size_t range, const Visit& visit) const;
-  double keep_largest_undecided(int level, std::size_t range, const Tally& found, Cut& cut);
   const float* source() const { return input_.residual ? input_.residual : input_.gradient; }
+  std::span<const float> source_of(const Range& range) const { return {source() + range.begin, range.size}; }
 
   std::vector<Range> ranges_;
   std::unique_ptr<Compressor> compressor_;
@@ -151,14 +139,14 @@ class Survey {
   Input input_;
   Level levels_[2];
   int level_count_ = 1;
-  bool settled_before_ = false;    // the bands are thresholds that were given
+  bool thresholds_given_ = false;  // the bands are thresholds, and `keep` limits the number of survivors
   bool collected_valid_ = false;   // level 0 is in the pieces, and missing in the residual
-  bool full_[2] = {false, false};  // so much was undecided that it was not kept
-  double spread_ = 1;              // learned: how much samples scatter beyond independence
+  bool over_limit_[2] = {false, false};  // more entries reach the given threshold than may survive
+  bool full_[2] = {false, false};        // so much was undecided that it was not kept
+  double spread_ = 1;                    // learned: how much samples scatter beyond independence
   Scratch scratch_;
-  std::vector<Undecided> candidates_;
-  std::vector<std::uint32_t> counts_;
-  std::vector<double> energies_;
+  SettleScratch settle_scratch_;
+  std::vector<SparseView> runs_;  // the undecided entries of one range and level, chunk by chunk
   std::vector<float> survivors_;
 };
 
