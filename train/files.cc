@@ -17,7 +17,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr std::size_t kPiece = 1 << 18;  // unpacked at once
+constexpr std::size_t kPiece = 1 << 18;  // bytes that one call decompresses
 
 Bytes read_plain(const std::string& path) {
   require(!std::filesystem::is_directory(path), "data: ", path, ": a folder found, a file expected");
@@ -34,6 +34,7 @@ Bytes unpack_gzip(const std::string& path, Bytes packed) {
   require(packed.size() <= std::numeric_limits<uInt>::max(), "data: ", path, ": ", packed.size(),
           " bytes found, fewer than 4 GiB expected");
   z_stream stream{};
+  // 16 more than the window bits: zlib is to expect a gzip header.
   require(inflateInit2(&stream, MAX_WBITS + 16) == Z_OK, "data: ", path, ": no memory to unpack it");
   const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);
   stream.next_in = packed.data();
@@ -41,7 +42,7 @@ Bytes unpack_gzip(const std::string& path, Bytes packed) {
   Bytes bytes;
   auto piece = std::make_unique<Bytef[]>(kPiece);
   for (int state = Z_OK; state != Z_STREAM_END || stream.avail_in > 0;) {
-    if (state == Z_STREAM_END) inflateReset(&stream);  // a file may be several, one behind the other
+    if (state == Z_STREAM_END) inflateReset(&stream);  // a .gz file may hold several gzip streams
     stream.next_out = piece.get();
     stream.avail_out = kPiece;
     state = inflate(&stream, Z_NO_FLUSH);
@@ -92,10 +93,9 @@ std::string find_file(const std::string& dir, std::initializer_list<std::string_
       const std::string path = (std::filesystem::path(dir) / name).string() + ending;
       if (std::filesystem::exists(path)) return path;
     }
-    listed += (listed.empty() ? "" : " nor ") + std::string(name);
+    listed += (listed.empty() ? "" : " or ") + std::string(name);
   }
-  throw Error("data: " + dir + ": " + (names.size() > 1 ? "neither " : "no ") + listed +
-              ", nor with .gz or .xz");
+  throw Error("data: " + dir + ": no " + listed + " found, plain or packed (.gz, .xz)");
 }
 
 }  // namespace gravac::train

@@ -15,7 +15,8 @@ namespace {
 using Kind = OptionInfo::Kind;
 using Scope = OptionInfo::Scope;
 
-// Every option, checked: as given or as the table has it.
+// The value of every option, as given or the table's default. The constructor checks each value by
+// itself and throws Error.
 class Checked {
  public:
   explicit Checked(const Settings& given) {
@@ -43,7 +44,7 @@ class Checked {
   std::size_t count(std::string_view name) const {
     return static_cast<std::size_t>(*read<std::int64_t>(text(name)));
   }
-  // As a message names it: "--lr 0.5".
+  // The option with its value, as messages name it: "--lr 0.5".
   std::string quote(std::string_view name) const { return source(name) + " " + text(name); }
 
  private:
@@ -78,13 +79,13 @@ TrainOptions::Emulate emulate_of(const Setting& setting) {
     const std::string name = part.substr(0, equals);
     require(std::find(std::begin(kParts), std::end(kParts), name) != std::end(kParts) && equals < part.size(),
             setting.source, ": '", part,
-            "' found, workers=N,link=RATE/DELAY,compute=TIME and perhaps compress=TIME expected");
+            "' found, workers=N,link=RATE/DELAY,compute=TIME and optionally compress=TIME expected");
     require(parts.emplace(name, part.substr(equals + 1)).second, setting.source, ": ", name,
             " is given twice");
   }
   for (const char* needed : {"workers", "link", "compute"}) {
     require(parts.contains(needed), setting.source, ": no ", needed, "= in '", setting.value,
-            "', workers=N,link=RATE/DELAY,compute=TIME expected");
+            "' found, workers=N,link=RATE/DELAY,compute=TIME expected");
   }
   const auto workers = read<std::int64_t>(parts["workers"]);
   require(workers && *workers >= 1 && *workers <= 4096, setting.source, ": workers '", parts["workers"],
@@ -110,6 +111,7 @@ TrainOptions::Until until_of(const Setting& setting) {
   return {.metric = metric, .value = value};
 }
 
+// The model or data set that the setting names. Throws Error with the known names and the nearest one.
 const Known& known(const std::vector<Known>& all, const Setting& setting, const char* what) {
   std::vector<std::string_view> names;
   std::string list;
@@ -118,7 +120,7 @@ const Known& known(const std::vector<Known>& all, const Setting& setting, const 
     names.push_back(entry.name);
     list += (list.empty() ? "" : ", ") + entry.name;
   }
-  require(!names.empty(), setting.source, ": no ", what, " is built in");
+  require(!names.empty(), setting.source, ": this build has no ", what);
   throw Error(setting.source + ": no such " + what + " '" + setting.value + "'; did you mean '" +
               std::string(nearest(setting.value, names)) + "'? Known: " + list);
 }
@@ -148,20 +150,20 @@ void check_workers(const Checked& in) {
           in.quote("backend"), " start them by mpirun -n ", in.text("workers"));
   require(!(mpi && in.has("interface")), in.quote("interface"), " is for --backend gloo, not mpi");
   if (!in.has("emulate")) return;
-  const auto alone = [&](bool good, std::string_view other) {
-    require(good, in.source("emulate"), " rehearses all workers in this process; ", in.source(other), " ",
+  const auto forbid = [&](bool given, std::string_view other) {
+    require(!given, in.source("emulate"), " simulates all workers in this process; ", in.source(other), " ",
             "cannot be combined with it");
   };
-  alone(!in.has("link"), "link");
-  alone(!in.has("workers"), "workers");
-  alone(!in.on("overlap"), "overlap");
-  alone(!mpi, "backend");
+  forbid(in.has("link"), "link");
+  forbid(in.has("workers"), "workers");
+  forbid(in.on("overlap"), "overlap");
+  forbid(mpi, "backend");
 }
 
 void check_training(const Checked& in) {
   const bool momentum_memory = in.text("memory") == "momentum";
   require(!(momentum_memory && in.on("nesterov")), in.quote("memory"),
-          " keeps the momentum itself and knows no Nesterov; leave ", in.source("nesterov"), " out");
+          " applies the momentum itself and has no Nesterov variant; leave ", in.source("nesterov"), " out");
   require(!in.on("nesterov") || in.number("momentum") > 0, in.source("nesterov"),
           " needs a momentum above 0, ", in.quote("momentum"), " found");
   require(!(in.has("steps") && in.has("epochs")), in.quote("steps"), " and ", in.quote("epochs"),
@@ -179,8 +181,9 @@ void check_training(const Checked& in) {
   }
 }
 
-// What the engine is told: values that differ from its own. The momentum memory takes
-// the place of the optimizer's momentum, and gets its options.
+// The options for gravac::make_setup(): those of the engine whose value is not the engine's default.
+// With memory=momentum the engine applies momentum, weight decay and clipping in place of the
+// optimizer, and gets those options too.
 Options engine_options(const Checked& in) {
   Options options;
   for (const OptionInfo& option : option_table()) {
@@ -197,7 +200,8 @@ Options engine_options(const Checked& in) {
   return options;
 }
 
-// Builds the engine once, for the errors only the library can find.
+// Builds the engine once, on a layout of 64 entries, so that options which only the library can judge
+// are refused before any worker is started.
 void check_engine(const Checked& in, const Options& options) {
   const std::string& policy = in.text("policy");
   const bool both =
@@ -213,6 +217,7 @@ void check_engine(const Checked& in, const Options& options) {
   Aggregator(layout, std::move(setup.policy), setup.options, *comm, clock);
 }
 
+// `text` as a TOML string.
 std::string quoted(std::string_view text) {
   std::string all = "\"";
   for (const char c : text) {
@@ -228,8 +233,9 @@ std::string quoted(std::string_view text) {
   return all + "\"";
 }
 
+// Every option as a line "name = value"; options without a value become comments.
 std::string to_toml(const Checked& in) {
-  std::string all = "# gravac train: every option as in effect; gravac train --config reads it.\n";
+  std::string all = "# All options of this run. To use them again: gravac train --config THIS_FILE\n";
   std::string_view group;
   for (const OptionInfo& option : option_table()) {
     if (option.name == "config") continue;

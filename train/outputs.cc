@@ -18,12 +18,14 @@ ProgressLine progress_on_stderr() {
   return ProgressLine(stderr, terminal.terminal, terminal.colour, terminal.width);
 }
 
-// `report` with a few keys more.
+// Adds the keys of `more` to the JSON object `report`. Both are text already, so that joining them
+// costs less than parsing.
 std::string with(const std::string& report, const nlohmann::ordered_json& more) {
   const std::string added = more.dump();
   return report.substr(0, report.size() - 1) + ", " + added.substr(1);
 }
 
+// JSON has no NaN and no infinity: they become null.
 nlohmann::ordered_json number(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
 }
@@ -32,7 +34,7 @@ void write_whole(const std::string& path, const std::string& text) {
   File(path, O_WRONLY | O_CREAT | O_TRUNC).write(text);
 }
 
-// What the level that was sent kept of the energy.
+// The error-fed gain at the factor that was sent.
 double gain_of(const StepReport& report) {
   return report.sent == Send::dense ? 1 : report.gain_error_fed[report.sent == Send::minimum ? 0 : 1];
 }
@@ -58,6 +60,7 @@ void Outputs::open(std::uint64_t step) {
 void Outputs::step(const Trainer& trainer, const Stepped& stepped) {
   const StepReport& report = stepped.report;
   const double now = clock_.now();
+  // An exponential average over about ten steps, so that the ETA does not jump.
   rate_ = rate_ == 0 ? 1 / std::max(now - last_line_, 1e-9)
                      : rate_ + 0.1 * (1 / std::max(now - last_line_, 1e-9) - rate_);
   last_line_ = now;
@@ -73,6 +76,7 @@ void Outputs::step(const Trainer& trainer, const Stepped& stepped) {
                  now);
   if (report.straggler >= 0) {
     char line[96];
+    // The report names the straggler of the step before.
     std::snprintf(line, sizeof(line), "gravac: straggler: rank %d took %.1f s longer than others (step %llu)",
                   report.straggler, report.straggler_seconds,
                   static_cast<unsigned long long>(report.step) - 1);
@@ -103,7 +107,7 @@ void Outputs::evaluation(const Trainer& trainer, const Evaluation& evaluation) {
   std::snprintf(text, sizeof(text), evaluation.text ? "ppl %.2f" : "top1 %.4f",
                 evaluation.value(evaluation.metric()));
   metric_ = text;
-  last_line_ = clock_.now();
+  last_line_ = clock_.now();  // the next step's rate shall not include the evaluation
   if (!evals_) return;
   nlohmann::ordered_json line = {{"schema", 1},
                                  {"step", trainer.steps()},

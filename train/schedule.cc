@@ -9,7 +9,7 @@
 namespace gravac::train {
 
 double Schedule::at(double position, double total) const {
-  if (position < warmup) return (position + 1) / (warmup + 1);
+  if (position < warmup) return (position + 1) / (warmup + 1);  // not 0 at the first step: it shall learn too
   switch (kind) {
     case Kind::constant:
       return 1;

@@ -25,7 +25,8 @@ bool Sgd::step(std::span<float> weights, std::span<float> gradient, double learn
     }
     return true;
   }
-  const float own = options_.nesterov ? 1 : 0;  // how much of the gradient itself, and of the velocity
+  // The update is own * gradient + kept * velocity; Nesterov's is gradient + momentum * velocity.
+  const float own = options_.nesterov ? 1 : 0;
   const float kept = options_.nesterov ? momentum : 1;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const float g = scale * gradient[i] + decay * weights[i];

@@ -28,6 +28,7 @@ std::string bytes_name(double bytes) {
   return bytes < 1e6 ? print("%.0f kB", bytes / 1e3) : print("%.1f MB", bytes / 1e6);
 }
 
+// JSON has no NaN and no infinity: they become null.
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
@@ -83,10 +84,10 @@ std::string to_text(const Summary& s, const TrainOptions& options) {
                      (policy == options.engine.end() ? std::string("progress") : policy->second) + "\n";
   text += print("  steps     %llu", static_cast<unsigned long long>(s.steps));
   if (std::abs(s.effective_steps - static_cast<double>(s.steps)) > 0.5) {
-    text += print(" (worth %.0f dense ones)", s.effective_steps);
+    text += print(" (worth %.0f dense steps)", s.effective_steps);
   }
   const double steps = std::max(1.0, static_cast<double>(s.steps));
-  text += print("\n  time      %.1f s, %.0f ms a step", s.costs.seconds, 1e3 * s.costs.seconds / steps);
+  text += print("\n  time      %.1f s, %.0f ms per step", s.costs.seconds, 1e3 * s.costs.seconds / steps);
   text += print(": compute %.0f, compress %.1f, agree %.1f, exchange %.1f, decode %.1f\n",
                 1e3 * s.costs.compute_seconds / steps, 1e3 * s.costs.compress_seconds / steps,
                 1e3 * s.costs.agree_seconds / steps, 1e3 * s.costs.exchange_seconds / steps,
@@ -103,14 +104,14 @@ std::string to_text(const Summary& s, const TrainOptions& options) {
                       : print("  target    %s=%g not reached\n", options.until->metric.c_str(),
                               options.until->value);
   }
-  text += "  sent      " + bytes_name(s.costs.bytes_sent) + " where dense sends " +
+  text += "  sent      " + bytes_name(s.costs.bytes_sent) + "; dense would have sent " +
           bytes_name(s.costs.dense_bytes) +
           print(": %.1fx fewer bytes, %.1fx fewer entries\n", ratio(s.costs.dense_bytes, s.costs.bytes_sent),
                 ratio(s.costs.entries, s.costs.entries_sent));
   text += "  factors  ";
   for (const auto& [factor, count] : s.costs.steps_per_factor) {
     const bool last = factor == s.costs.steps_per_factor.rbegin()->first;
-    text += factor == 1 ? print(" dense %.0f", count) : print(" %.4gx %.0f", factor, count);
+    text += factor == 1 ? print(" dense %.0f steps", count) : print(" %.4gx %.0f steps", factor, count);
     if (!last) text += ",";
   }
   text += "\n";

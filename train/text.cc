@@ -44,12 +44,12 @@ TokenSet read_words(const std::string& dir) {
   const auto tested =
       read_text_file(find_file(dir, {"ptb.valid.txt", "valid.txt", "ptb.test.txt", "test.txt"}));
   TokenSet set;
-  std::unordered_map<std::string_view, std::int32_t> known;  // words lie in `trained`
+  std::unordered_map<std::string_view, std::int32_t> known;  // keys point into the text of `trained`
   const auto number = [&](std::string_view word) {
     return known.emplace(word, static_cast<std::int32_t>(known.size())).first->second;
   };
   for_each_word(as_text(trained), [&](std::string_view word) { set.train.push_back(number(word)); });
-  const std::int32_t unknown = number("<unk>");
+  const std::int32_t unknown = number("<unk>");  // Penn Treebank has it already
   for_each_word(as_text(tested), [&](std::string_view word) {
     const auto found = known.find(word);
     set.test.push_back(found != known.end() ? found->second : unknown);
@@ -61,7 +61,7 @@ TokenSet read_words(const std::string& dir) {
 TokenSet read_text(const std::string& path) {
   const bool folder = std::filesystem::is_directory(path);
   const std::vector<std::uint8_t> bytes = read_text_file(folder ? find_file(path, {"input.txt"}) : path);
-  std::array<std::int32_t, 256> numbers{};
+  std::array<std::int32_t, 256> numbers{};  // token of each byte value; values that do not occur have none
   for (const std::uint8_t byte : bytes) numbers[byte] = 1;
   TokenSet set;
   for (std::int32_t& number : numbers)
