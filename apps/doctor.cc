@@ -36,7 +36,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Problem {
-  bool stops_training;
+  bool stops_training;  // false: training works, but is slow or limited
   std::string text;
 };
 
@@ -46,12 +46,13 @@ struct Findings {
   double memory_gigabytes = 0, memory_free_gigabytes = 0;
   std::string mpirun;  // empty: not found
   std::optional<TorchInfo> torch;
-  std::vector<std::pair<std::string, std::string>> variables;
+  std::vector<std::pair<std::string, std::string>> variables;  // that limit the number of threads
   std::string temporary_folder;
   bool temporary_folder_works = false, loopback_works = false;
   std::vector<Problem> problems;
 };
 
+// A value of /proc/meminfo, which has them in kilobytes of 1024 bytes.
 double meminfo_gigabytes(const std::string& key) {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
@@ -80,7 +81,7 @@ bool can_write_in(const fs::path& folder) {
   return written;
 }
 
-// Whether a connection from this machine to itself comes about.
+// Whether this machine can connect to itself over TCP, as workers on one machine do.
 bool loopback() {
   const int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -96,6 +97,7 @@ bool loopback() {
   return works;
 }
 
+// Adds the problems that follow from the other findings.
 void judge(Findings& found) {
   const auto stops = [&](bool wrong, std::string text) {
     if (wrong) found.problems.push_back({true, std::move(text)});
@@ -106,7 +108,7 @@ void judge(Findings& found) {
   stops(!found.torch, "no torch in this build: install libtorch-dev and build again");
   stops(!kGloo && !kMpi, "no backend in this build: install libgloo-dev or libopenmpi-dev and build again");
   stops(!found.temporary_folder_works,
-        "cannot write to " + found.temporary_folder + ": set TMPDIR to a folder that can be written");
+        "cannot write to " + found.temporary_folder + ": set TMPDIR to a folder that can be written to");
   stops(!found.loopback_works, "no connection to 127.0.0.1: bring the interface lo up (ip link set lo up)");
   slows(found.torch && found.torch->blas == "reference",
         "torch runs on the reference BLAS, which is slow: install libopenblas0-pthread");
@@ -187,7 +189,7 @@ void print_text(const Findings& found) {
   for (const Problem& problem : found.problems) {
     line(problem.stops_training ? "PROBLEM" : "note", problem.text);
   }
-  if (found.problems.empty()) std::printf("\nAll is well.\n");
+  if (found.problems.empty()) std::printf("\nNo problems found.\n");
 }
 
 }  // namespace
