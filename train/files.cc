@@ -30,13 +30,15 @@ Bytes read_plain(const std::string& path) {
   return bytes;
 }
 
+// Decompresses piece by piece, since a .gz file does not say reliably how long its contents are (the
+// length in its trailer is modulo 4 GiB, and of the last stream only). zlib's counters are 32 bits wide.
 Bytes unpack_gzip(const std::string& path, Bytes packed) {
   require(packed.size() <= std::numeric_limits<uInt>::max(), "data: ", path, ": ", packed.size(),
           " bytes found, fewer than 4 GiB expected");
   z_stream stream{};
   // 16 more than the window bits: zlib is to expect a gzip header.
   require(inflateInit2(&stream, MAX_WBITS + 16) == Z_OK, "data: ", path, ": no memory to unpack it");
-  const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);
+  const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);  // also when we throw
   stream.next_in = packed.data();
   stream.avail_in = static_cast<uInt>(packed.size());
   Bytes bytes;
@@ -46,6 +48,7 @@ Bytes unpack_gzip(const std::string& path, Bytes packed) {
     stream.next_out = piece.get();
     stream.avail_out = kPiece;
     state = inflate(&stream, Z_NO_FLUSH);
+    // No progress although there is room for output: the input has ended.
     require(state != Z_BUF_ERROR, "data: ", path, ": gzip data ends early, at byte ", packed.size());
     require(state == Z_OK || state == Z_STREAM_END, "data: ", path, ": damaged gzip data at byte ",
             packed.size() - stream.avail_in);
@@ -54,6 +57,8 @@ Bytes unpack_gzip(const std::string& path, Bytes packed) {
   return bytes;
 }
 
+// LZMA_CONCATENATED: an .xz file may hold several streams. The limit on memory is off: data files are the
+// user's own.
 Bytes unpack_xz(const std::string& path, const Bytes& packed) {
   lzma_stream stream = LZMA_STREAM_INIT;
   require(

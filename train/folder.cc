@@ -101,7 +101,7 @@ void make_folder(const std::string& folder) {
 }
 
 // Writes under a temporary name, and renames the file when all bytes are on the disk. Renaming happens
-// completely or not at all, so that nobody ever finds half a file under its final name.
+// completely or not at all, so that a file under its final name is always complete.
 void write_atomically(const std::string& path, const std::vector<std::byte>& bytes) {
   const std::string unfinished = path + kUnfinished;
   try {

@@ -134,6 +134,7 @@ std::size_t slurm_tasks_here(const LauncherVariables& set, std::string_view task
   return 0;
 }
 
+// SLURM_STEP_*: of this srun; the others: of the whole job, which may be larger.
 Place slurm_place(const LauncherVariables& set) {
   Place place{.rank = set.number("SLURM_PROCID"),
               .size = set.number_or("SLURM_STEP_NUM_TASKS", 0),
@@ -204,6 +205,8 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   return all;
 }
 
+// Our own environment with the variables that tell a worker its place. Built before fork, since the
+// child must not allocate.
 std::vector<std::string> environment_of(std::size_t rank, std::size_t size, const std::string& store) {
   std::vector<std::string> all;
   for (char** entry = environ; *entry; ++entry) {
@@ -227,12 +230,12 @@ std::vector<std::string> environment_of(std::size_t rank, std::size_t size, cons
   if (getppid() != parent) _exit(1);
   const int null = open("/dev/null", O_RDWR);
   if (null >= 0) {
-    dup2(null, STDIN_FILENO);
+    dup2(null, STDIN_FILENO);  // workers in other process groups could not read the terminal anyway
     if (silent) dup2(null, STDOUT_FILENO);
     if (null > STDERR_FILENO) close(null);
   }
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-  execve(program, arguments, environment);
+  execve(program, arguments, environment);  // returns only if it fails
   constexpr char kFailed[] = "launch: the program could not be started\n";
   if (write(STDERR_FILENO, kFailed, sizeof(kFailed) - 1) < 0) _exit(126);
   _exit(127);
@@ -358,6 +361,8 @@ Meeting meeting_of(const Place& place, const std::string& out) {
 }
 
 unsigned share_of_cores(const Place& place) {
+  // The cores this process is allowed to use, which in containers and under Slurm may be fewer than the
+  // machine has.
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   const bool known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
@@ -372,6 +377,8 @@ int run_workers(const Launch& launch) {
   workers.start(launch, folder.path() + "/store", signals.before());
   const double limit = launch.timeout_seconds + launch.grace_seconds;
   Outcome outcome;
+  // Until all workers have ended: wait for a signal or the deadline, send signals on, collect the workers
+  // that have ended, and kill the rest after the deadline.
   while (workers.running() > 0) {
     const bool waiting = outcome.deadline != 0 && !outcome.killed;
     const int signal = signals.wait(waiting ? std::max(outcome.deadline - now_seconds(), 0.0) : 60);

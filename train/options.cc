@@ -32,6 +32,7 @@ class Checked {
     }
   }
 
+  // REQUIRES, here and below: an option of the table; number() and count() also a value.
   const Setting& operator[](std::string_view name) const { return all_.find(name)->second; }
   const std::string& text(std::string_view name) const { return (*this)[name].value; }
   const std::string& source(std::string_view name) const { return (*this)[name].source; }
@@ -52,6 +53,8 @@ class Checked {
   std::vector<std::string_view> given_;
 };
 
+// "60ms" or "0.5ns" in seconds. A unit is required: a bare number could be read as seconds or as
+// milliseconds.
 double seconds_from_string(const std::string& text, const std::string& source) {
   constexpr std::pair<std::string_view, double> kUnits[] = {
       {"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
@@ -71,6 +74,7 @@ Link link_of(const std::string& text, const std::string& source) {
   }
 }
 
+// Reads "workers=32,link=10gbit/50us,compute=60ms". The link has a slash because commas separate parts.
 TrainOptions::Emulate emulate_of(const Setting& setting) {
   constexpr std::string_view kParts[] = {"workers", "link", "compute", "compress"};
   std::map<std::string, std::string, std::less<>> parts;
@@ -97,6 +101,7 @@ TrainOptions::Emulate emulate_of(const Setting& setting) {
               parts.contains("compress") ? seconds_from_string(parts["compress"], setting.source) : 0};
 }
 
+// Reads "top1=0.80" or "ppl=120".
 TrainOptions::Until until_of(const Setting& setting) {
   const std::size_t equals = std::min(setting.value.find('='), setting.value.size());
   const std::string metric = setting.value.substr(0, equals);
@@ -125,6 +130,7 @@ const Known& known(const std::vector<Known>& all, const Setting& setting, const 
               std::string(nearest(setting.value, names)) + "'? Known: " + list);
 }
 
+// Model, data set and metric must fit together, and files be given exactly if the data set needs them.
 void check_data(const Checked& in, const Catalog& catalog) {
   const Known& model = known(catalog.models, in["model"], "model");
   const Known& data = known(catalog.data, in["data"], "data set");
@@ -144,6 +150,7 @@ void check_data(const Checked& in, const Catalog& catalog) {
   }
 }
 
+// How workers are started must fit the backend, and --emulate excludes real workers.
 void check_workers(const Checked& in) {
   const bool mpi = in.text("backend") == "mpi";
   require(!(mpi && in.has("workers")), in.quote("workers"), " starts workers over Gloo; with ",
@@ -193,6 +200,7 @@ Options engine_options(const Checked& in) {
       options.emplace(option.name, value);
     }
   }
+  // The seed belongs to the run, but randomk and the sampling compressors draw from it too.
   if (in.text("seed") != "0") options["seed"] = in.text("seed");
   if (in.text("memory") == "momentum") {
     for (const char* name : {"momentum", "weight-decay", "clip"}) options[name] = in.text(name);
@@ -204,6 +212,8 @@ Options engine_options(const Checked& in) {
 // are refused before any worker is started.
 void check_engine(const Checked& in, const Options& options) {
   const std::string& policy = in.text("policy");
+  // The bounds are compared if the user has given both, or if the policy uses both. A policy that uses
+  // neither, such as static, shall not fail because one of them is beyond the other's default.
   const bool both =
       (in.given("factor-min") && in.given("factor-max")) || policy == "gravac" || policy == "accordion";
   require(!both || in.number("factor-min") <= in.number("factor-max"), in.quote("factor-min"), " is above ",

@@ -46,6 +46,7 @@ Outputs::Outputs(const TrainOptions& options, std::uint64_t step)
   if (!options.out.empty()) open(step);
 }
 
+// The summary of an earlier run is removed: until this run has ended there is none.
 void Outputs::open(std::uint64_t step) {
   std::filesystem::create_directories(options_.out);
   write_whole(path("config.toml"), options_.config);
@@ -66,6 +67,7 @@ void Outputs::step(const Trainer& trainer, const Stepped& stepped) {
   last_line_ = now;
   const Costs& costs = trainer.costs();
   progress_.show({.step = trainer.steps(),
+                  // How many steps it takes to reach a number of effective steps is not known before.
                   .steps = options_.schedule_by_effective ? 0 : static_cast<std::uint64_t>(trainer.total()),
                   .steps_per_second = rate_,
                   .loss = stepped.loss,
@@ -125,10 +127,11 @@ void Outputs::evaluation(const Trainer& trainer, const Evaluation& evaluation) {
   const auto at = static_cast<std::int64_t>(trainer.steps());
   events_->scalar("test/loss", evaluation.loss, at);
   events_->scalar("test/" + evaluation.metric(), evaluation.value(evaluation.metric()), at);
-  events_->flush();
+  events_->flush();  // evaluations are rare and wanted soon; steps are written in blocks
   warn_once();
 }
 
+// broken() returns a reason only once, so that a full disk gives one warning and not one per step.
 void Outputs::warn_once() {
   for (const std::string& reason : {steps_->broken(), evals_->broken(), events_->broken()}) {
     if (!reason.empty()) note("gravac: " + reason + "; training goes on without it");
@@ -142,7 +145,7 @@ void Outputs::summary(const Summary& summary) {
     try {
       write_whole(path("summary.json"), json + "\n");
     } catch (const Error& error) {
-      note(std::string("gravac: ") + error.what());
+      note(std::string("gravac: ") + error.what());  // stdout still gets the summary
     }
   }
   std::fputs(options_.json ? (json + "\n").c_str() : to_text(summary, options_).c_str(), stdout);

@@ -40,6 +40,7 @@ std::optional<std::string> text_of(const toml::node& node) {
   return all;
 }
 
+// Throws Error of one line with the number of the line in the file.
 toml::table parse_file(const std::string& path) {
   std::ifstream file(path);
   std::error_code ignored;  // a folder opens like a file and must be refused by itself
@@ -77,6 +78,7 @@ void add_variables(Settings& settings, std::span<const char* const> environment)
     const std::string value(entry.substr(std::min(equals + 1, entry.size())));
     const auto found = std::find(variables.begin(), variables.end(), name);
     const std::vector<std::string_view> names(variables.begin(), variables.end());
+    // A misspelt variable is an error, not ignored: a run with the wrong epsilon costs hours.
     require(found != variables.end(), "no such option '", name, "' in the environment; did you mean '",
             nearest(name, names), "'?");
     if (value.empty()) continue;  // as if it were not set: `GRAVAC_LR= gravac train`
@@ -97,6 +99,7 @@ void add_file(Settings& settings, const std::string& path) {
     require(std::find(names.begin(), names.end(), name) != names.end(), "no such option '", name, "' in ",
             path, "; did you mean '", nearest(name, names), "'?");
     const auto value = text_of(node);
+    // decay-at is the only option that is a list.
     require(value && !(node.is_array() && name != "decay-at"), name, " in ", path,
             ": a table, list or date found, a plain value expected");
     found.emplace(name, Setting{*value, name + " in " + path});

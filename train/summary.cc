@@ -16,6 +16,7 @@ std::string print(const char* format, Values... values) {
   return text;
 }
 
+// 1 if nothing was sent, as in a run of no steps.
 double ratio(double a, double b) {
   return b > 0 ? a / b : 1;
 }
@@ -33,6 +34,7 @@ Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
 
+// The value of --until and when it was reached; null for what does not apply.
 Json target_of(const Summary& s, const TrainOptions& options) {
   if (!options.until) return nullptr;
   return {{"metric", options.until->metric},
@@ -43,6 +45,7 @@ Json target_of(const Summary& s, const TrainOptions& options) {
 
 }  // namespace
 
+// Keys keep this order in the file (ordered_json). Readers may rely on names: add keys, never rename.
 std::string to_json(const Summary& s, const TrainOptions& options) {
   Json factors = Json::object();
   for (const auto& [factor, steps] : s.costs.steps_per_factor) {
@@ -73,6 +76,7 @@ std::string to_json(const Summary& s, const TrainOptions& options) {
                            {"exchange", s.costs.exchange_seconds},
                            {"decode", s.costs.decode_seconds}};
   json["peak_memory_bytes"] = static_cast<std::uint64_t>(s.peak_bytes);
+  // As text: JSON numbers are doubles to most readers, and lose digits of 64-bit integers.
   json["weights_digest"] = print("%016llx", static_cast<unsigned long long>(s.digest));
   return json.dump(2);
 }
@@ -83,6 +87,7 @@ std::string to_text(const Summary& s, const TrainOptions& options) {
                      (s.ranks == 1 ? " worker" : " workers") + ", policy " +
                      (policy == options.engine.end() ? std::string("progress") : policy->second) + "\n";
   text += print("  steps     %llu", static_cast<unsigned long long>(s.steps));
+  // Dense training makes them equal; half a step allows for rounding in the sum.
   if (std::abs(s.effective_steps - static_cast<double>(s.steps)) > 0.5) {
     text += print(" (worth %.0f dense steps)", s.effective_steps);
   }

@@ -39,6 +39,8 @@ std::vector<std::uint8_t> read_text_file(const std::string& path) {
 
 }  // namespace
 
+// Words are numbered in the order in which the training file first has them. <unk> is added after the
+// training text has been read, so that it is there even if the training text does not use it.
 TokenSet read_words(const std::string& dir) {
   const auto trained = read_text_file(find_file(dir, {"ptb.train.txt", "train.txt"}));
   const auto tested =
@@ -49,7 +51,7 @@ TokenSet read_words(const std::string& dir) {
     return known.emplace(word, static_cast<std::int32_t>(known.size())).first->second;
   };
   for_each_word(as_text(trained), [&](std::string_view word) { set.train.push_back(number(word)); });
-  const std::int32_t unknown = number("<unk>");  // Penn Treebank has it already
+  const std::int32_t unknown = number("<unk>");
   for_each_word(as_text(tested), [&](std::string_view word) {
     const auto found = known.find(word);
     set.test.push_back(found != known.end() ? found->second : unknown);
@@ -58,6 +60,8 @@ TokenSet read_words(const std::string& dir) {
   return set;
 }
 
+// Tokens are numbered by byte value, without gaps for values that do not occur: a smaller vocabulary
+// makes a smaller last layer.
 TokenSet read_text(const std::string& path) {
   const bool folder = std::filesystem::is_directory(path);
   const std::vector<std::uint8_t> bytes = read_text_file(folder ? find_file(path, {"input.txt"}) : path);
