@@ -54,6 +54,7 @@ class GlooComm final : public Comm {
     group->devices.push_back(options.interface.empty()
                                  ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
                                  : c10d::ProcessGroupGloo::createDeviceForInterface(options.interface));
+    // ProcessGroupGloo connects all pairs of ranks through the store, which has a timeout of its own.
     store_->setTimeout(group->timeout);
     group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, static_cast<int>(options.rank),
                                                          static_cast<int>(options.size), group);
@@ -122,6 +123,7 @@ class GlooComm final : public Comm {
     try {
       start_work()->wait();
     } catch (const std::exception& error) {
+      // torch appends a stack trace; the first line says what happened.
       const std::string cause = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
       const double waited = seconds_since(start);
       throw Error(lost_ranks("gloo", *this, call_roll(waited), operation, waited, cause));

@@ -56,6 +56,8 @@ TorchModel::TorchModel(torch::nn::Module& module) {
     layout_.add(item.key(), static_cast<std::size_t>(parameter.numel()));
     parameters_.push_back(parameter);
   }
+  // Moves every parameter into the flat array. set_data() keeps the tensor object, so that the module
+  // and existing optimizers still refer to it.
   const torch::NoGradGuard no_grad;
   const auto entries = static_cast<std::int64_t>(layout_.entries());
   weights_ = torch::empty({entries});
@@ -75,6 +77,8 @@ torch::Tensor TorchModel::view(const torch::Tensor& flat, std::size_t segment) c
   return torch::empty({0}).set_(flat.storage(), begin, parameters_[segment].sizes());
 }
 
+// One memset for all gradients. Gradients that have been taken away become views again, so that backward
+// adds into the flat array and collect() has nothing to copy.
 void TorchModel::zero_gradient() {
   gradient_.zero_();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -118,6 +122,8 @@ void broadcast(torch::nn::Module& module, Comm& comm) {
   for (torch::Tensor& buffer : module.buffers()) broadcast(buffer, comm);
 }
 
+// All buffers in one all-reduce: there are two per batch norm, and most of them are tiny. Counters such
+// as num_batches_tracked are integers, and equal on all ranks already.
 void average_buffers(torch::nn::Module& module, Comm& comm) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> buffers;
