@@ -61,6 +61,7 @@ double meminfo_gigabytes(const std::string& key) {
   return 0;
 }
 
+// The path of a program in PATH; empty if there is none.
 std::string find_program(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path ? path : "");
@@ -71,6 +72,7 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
+// Whether a file can be created and written. Permissions alone do not tell: the disk may be full.
 bool can_write_in(const fs::path& folder) {
   std::string name = (folder / "gravac-XXXXXX").string();
   const int file = mkstemp(name.data());
@@ -113,6 +115,7 @@ void judge(Findings& found) {
   slows(found.torch && found.torch->blas == "reference",
         "torch runs on the reference BLAS, which is slow: install libopenblas0-pthread");
   slows(kMpi && found.mpirun.empty(), "mpirun not found: install openmpi-bin to use --backend mpi");
+  // More threads than cores make OpenMP's threads wait for each other.
   for (const auto& [name, value] : found.variables) {
     slows(std::strtoul(value.c_str(), nullptr, 10) > found.cores_allowed,
           name + "=" + value + " is more than the " + std::to_string(found.cores_allowed) +

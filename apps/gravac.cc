@@ -22,6 +22,7 @@ namespace {
 
 using gravac::require;
 
+// The name most like `word`. The result points into `names`.
 std::string_view nearest_of(std::string_view word, const std::vector<std::string>& names) {
   const std::vector<std::string_view> views(names.begin(), names.end());
   const std::string_view meant = gravac::nearest(word, views);
@@ -54,6 +55,7 @@ void check_rest(const CLI::App& command) {
                       "'?");
 }
 
+// Extra arguments are allowed here and refused by check_rest(), whose message is better than CLI11's.
 CLI::App* add_command(CLI::App& app, const char* name, const char* help) {
   CLI::App* command = app.add_subcommand(name, help);
   command->allow_extras()->group("Commands");
