@@ -100,6 +100,7 @@ struct Way {
   }
 };
 
+// `shared` needs positions that are the same on all ranks, which randomk draws; all others use Top-k.
 Way make_way(const std::string& name, double factor, const Options& options, Comm& comm, Clock& clock) {
   AggregatorOptions way;
   way.step.compressor = name == "shared" ? "randomk" : "topk";
@@ -124,6 +125,8 @@ void print_row(const std::string& where, double factor, const Way& way, const Wa
   std::printf("\n");
 }
 
+// Times all exchanges at three factors over one link, and prints the rows on rank 0. Means are compared
+// over the backend itself, so that the comparison takes no simulated time.
 void measure(Comm& backend, const std::string& link, const std::string& where, const Options& options) {
   SteadyClock clock;
   std::unique_ptr<PacedComm> paced;
@@ -153,6 +156,7 @@ void measure(Comm& backend, const std::string& link, const std::string& where, c
   }
 }
 
+// In a rank process: connects with the other ranks and measures over every link.
 int run_rank(const Options& options) {
   std::unique_ptr<Comm> comm;
 #ifdef GRAVAC_BENCH_GLOO
@@ -215,6 +219,7 @@ void run_ranks_of(const std::string& backend, std::size_t size, const std::strin
   require(well, "exchanges: a rank of ", size, " over ", backend, " failed");
 }
 
+// In the first process: prints the heading, and starts the ranks for every backend and number of ranks.
 int run_all(const Options& options, const std::vector<std::string>& arguments) {
   std::printf("%zu entries, %s values, median of %zu steps\n", options.entries, options.values.c_str(),
               options.repeats);
