@@ -20,10 +20,10 @@ using train::OptionInfo;
 using train::Place;
 using train::TrainOptions;
 
-constexpr std::size_t kColumn = 36;  // of help, where descriptions begin
+constexpr std::size_t kColumn = 36;  // at which descriptions begin in --help
 
-// Both --name and --no-name, so that a flag can take back what a file says; help
-// shows the one that changes something.
+// Adds both --name and --no-name, so that the command line can overrule a variable or the file in either
+// direction. Help shows only the one that is not the default.
 void add_switch(CLI::App& app, const OptionInfo& option) {
   const std::string name(option.name);
   std::string help(option.help);
@@ -33,8 +33,8 @@ void add_switch(CLI::App& app, const OptionInfo& option) {
   app.add_flag("--no-" + name)->description("Do not " + help)->group(on ? std::string(option.group) : "");
 }
 
-// The table checks values; here they are all text. Choices too long for the left
-// column go to the right one.
+// Adds an option with a value. CLI11 takes any text; canonical() in option_table.cc checks it later. In
+// help, a list of choices that is too long for the left column goes into the description.
 void add_value(CLI::App& app, const OptionInfo& option) {
   std::string value(option.value), help(option.help);
   if (option.name.size() + value.size() > kColumn - 6 && option.kind == OptionInfo::Kind::choice) {
@@ -49,25 +49,29 @@ void add_value(CLI::App& app, const OptionInfo& option) {
       ->expected(1);
 }
 
-// Under --workers only those launchers count that have certainly started this very
-// process: a script of Slurm may start workers by itself.
+// The environment in which to look for a launcher. With --workers, Slurm's variables are hidden: a job
+// script may run `gravac train --workers 4`, and then Slurm has started the script, not the workers.
+// torchrun and mpirun set their variables only for workers, so those still count.
 train::Variables variables_of(const TrainOptions& options) {
   train::Variables all = train::process_environment();
   if (options.workers == 0) return all;
   return [all](const std::string& name) { return name.starts_with("SLURM_") ? std::nullopt : all(name); };
 }
 
+// Throws Error if the options contradict the launcher that has started this process.
 void check_place(const TrainOptions& options, const Place& place) {
   if (place.source == "gravac") return;
   require(options.workers == 0 || place.size == 1, "--workers ", options.workers, " found, but ",
           place.source, " has started ", place.size, " workers already; leave --workers out");
-  require(!options.emulate || place.size == 1, "--emulate rehearses all workers in one process, but ",
-          place.source, " has started ", place.size);
+  require(!options.emulate || place.size == 1, "--emulate simulates all workers in one process, but ",
+          place.source, " has started ", place.size, " processes");
   require(options.backend != "mpi" || place.source != "torchrun",
-          "--backend mpi found under torchrun; start the workers by mpirun -n ", place.size);
+          "--backend mpi found, but torchrun has started the workers; start them with mpirun -n ",
+          place.size);
   if (options.backend == "gloo" && place.size > 1) train::meeting_of(place, options.out);
 }
 
+// Whether this program was built with the backend.
 bool built_in(const std::string& backend) {
 #ifndef GRAVAC_MPI
   if (backend == "mpi") return false;
@@ -80,6 +84,7 @@ struct Job {
   std::optional<Place> place;
 };
 
+// Completes the settings from environment variables and file, checks them, and finds this process's place.
 Job prepare(train::Settings settings) {
   std::vector<const char*> environment;
   for (char** entry = environ; *entry; ++entry) environment.push_back(*entry);
@@ -102,11 +107,11 @@ TrainCommand::TrainCommand(CLI::App& train) : app_(train) {
   for (const OptionInfo& option : train::option_table()) {
     option.kind == OptionInfo::Kind::flag ? add_switch(app_, option) : add_value(app_, option);
   }
-  app_.add_flag("--print-config", print_config_, "Print all options as a TOML file, and stop")
+  app_.add_flag("--print-config", print_config_, "Print all options as a TOML file and exit")
       ->group("Output");
   app_.footer(
-      "Every option can also be given as a variable (GRAVAC_FACTOR_MIN=20) or in the file\n"
-      "(factor-min = 20). Flags win over variables, variables over the file.\n"
+      "Every option can also be given as an environment variable (GRAVAC_FACTOR_MIN=20) or in the\n"
+      "--config file (factor-min = 20). Flags win over variables, and variables over the file.\n"
       "Example: gravac train --workers 4 --policy gravac --link 100mbit,1ms --epochs 3");
 }
 
@@ -128,7 +133,7 @@ train::Settings TrainCommand::flags() const {
 }
 
 int TrainCommand::run(const std::vector<std::string>& arguments) const {
-  if (catalog().models.empty()) return train::run({}, {});  // which says why it cannot
+  if (catalog().models.empty()) return train::run({}, {});  // built without torch: prints that and fails
   Job job;
   try {
     job = prepare(flags());

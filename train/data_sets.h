@@ -1,6 +1,7 @@
 #pragma once
 
-// The data sets one by one, as bytes and numbers: what data.cc makes batches of.
+// Readers and generators of the single data sets. They return pixels as bytes and text as
+// token numbers; data.cc turns those into batches of tensors.
 
 #include <cstdint>
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace gravac::train {
 
-// One part of a set of images: for each its channels, plane by plane, row by row.
+// The training part or the test part of an image data set. Pixels are stored image by
+// image, within an image channel by channel, and within a channel row by row.
 struct Images {
   std::vector<std::uint8_t> pixels;
   std::vector<std::int64_t> labels;
@@ -19,30 +21,38 @@ struct Images {
 struct ImageSet {
   Shape shape;
   Images train, test;
-  bool augment = false;  // whether shifted and mirrored images are as good as the given ones
+  bool augment = false;  // shifting and mirroring keep the label true, so training may do so
 };
 
 struct TokenSet {
   std::vector<std::int32_t> train, test;
-  std::int64_t words = 0;  // tokens are below this
+  std::int64_t words = 0;  // size of the vocabulary: tokens are 0 to words - 1
 };
 
-// CIFAR's binary files in `dir`; 10 or 100 classes. https://www.cs.toronto.edu/~kriz/cifar.html
+// The read_ functions throw Error that names the file, what was found and what was expected.
+
+// Reads CIFAR-10 or CIFAR-100, by `classes`, from the binary files in `dir`. The format:
+// https://www.cs.toronto.edu/~kriz/cifar.html
 ImageSet read_cifar(const std::string& dir, int classes);
 
-// Files in the idx format of MNIST.
+// Reads MNIST, or another data set in its idx format such as Fashion-MNIST, from `dir`.
 ImageSet read_mnist(const std::string& dir);
 
-// Ten kinds of shapes, drawn. 8000 to train on, 2000 to test on, labels in turn.
+// Draws images of ten shapes, one class each: 8000 to train on and 2000 to test on. Labels
+// run 0 to 9 over and over. Equal seeds give equal images.
 ImageSet draw_images(std::uint64_t seed);
 
-// Words between blanks, as the Penn Treebank comes; each end of line is a word, <eos>.
+// Reads text whose tokens are words separated by blanks, such as the Penn Treebank. Every
+// end of line becomes the token <eos>; a test word that the training file does not have
+// becomes <unk>.
 TokenSet read_words(const std::string& dir);
 
-// Bytes of a file; the last tenth is to test on.
+// Reads a file (or input.txt in a folder) whose tokens are bytes. Its last tenth is the
+// test part.
 TokenSet read_text(const std::string& path);
 
-// Made-up text over 1000 words: 200,000 tokens to train on, 20,000 to test on.
+// Generates text over 1000 made-up words: 200,000 tokens to train on, 20,000 to test on.
+// Equal seeds give equal text.
 TokenSet write_corpus(std::uint64_t seed);
 
 }  // namespace gravac::train

@@ -148,7 +148,7 @@ TEST_P(EverySmallModel, LearnsFromOneStep) {
   const auto model = make();
   const torch::Tensor input = inputs(shape(), 8), label = labels(shape(), 8);
   const auto loss = [&] {
-    torch::manual_seed(2);  // one choice of what to drop out
+    torch::manual_seed(2);  // dropout drops the same units in both calls
     return torch::nn::functional::cross_entropy(model->forward(input), label);
   };
   const torch::Tensor before = loss();
@@ -183,7 +183,7 @@ TEST_P(EveryTokenModel, NeverLooksAhead) {
     const torch::Tensor now = model->forward(other);
     EXPECT_TRUE(torch::allclose(now.slice(0, 0, changed), logits.slice(0, 0, changed)));
     EXPECT_FALSE(torch::allclose(now[changed], logits[changed]));
-    // Nor forgets: the change reaches the end of the window.
+    // The model does not forget either: the change reaches the end of the window.
     EXPECT_FALSE(torch::equal(now[-1], logits[-1]));
   }
 }

@@ -15,7 +15,8 @@ namespace {
 using Kind = OptionInfo::Kind;
 using Scope = OptionInfo::Scope;
 
-// Every option, checked: as given or as the table has it.
+// The value of every option, as given or the table's default. The constructor checks each value by
+// itself and throws Error.
 class Checked {
  public:
   explicit Checked(const Settings& given) {
@@ -31,6 +32,7 @@ class Checked {
     }
   }
 
+  // REQUIRES, here and below: an option of the table; number() and count() also a value.
   const Setting& operator[](std::string_view name) const { return all_.find(name)->second; }
   const std::string& text(std::string_view name) const { return (*this)[name].value; }
   const std::string& source(std::string_view name) const { return (*this)[name].source; }
@@ -43,7 +45,7 @@ class Checked {
   std::size_t count(std::string_view name) const {
     return static_cast<std::size_t>(*read<std::int64_t>(text(name)));
   }
-  // As a message names it: "--lr 0.5".
+  // The option with its value, as messages name it: "--lr 0.5".
   std::string quote(std::string_view name) const { return source(name) + " " + text(name); }
 
  private:
@@ -51,6 +53,8 @@ class Checked {
   std::vector<std::string_view> given_;
 };
 
+// "60ms" or "0.5ns" in seconds. A unit is required: a bare number could be read as seconds or as
+// milliseconds.
 double seconds_from_string(const std::string& text, const std::string& source) {
   constexpr std::pair<std::string_view, double> kUnits[] = {
       {"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
@@ -70,6 +74,7 @@ Link link_of(const std::string& text, const std::string& source) {
   }
 }
 
+// Reads "workers=32,link=10gbit/50us,compute=60ms". The link has a slash because commas separate parts.
 TrainOptions::Emulate emulate_of(const Setting& setting) {
   constexpr std::string_view kParts[] = {"workers", "link", "compute", "compress"};
   std::map<std::string, std::string, std::less<>> parts;
@@ -78,13 +83,13 @@ TrainOptions::Emulate emulate_of(const Setting& setting) {
     const std::string name = part.substr(0, equals);
     require(std::find(std::begin(kParts), std::end(kParts), name) != std::end(kParts) && equals < part.size(),
             setting.source, ": '", part,
-            "' found, workers=N,link=RATE/DELAY,compute=TIME and perhaps compress=TIME expected");
+            "' found, workers=N,link=RATE/DELAY,compute=TIME and optionally compress=TIME expected");
     require(parts.emplace(name, part.substr(equals + 1)).second, setting.source, ": ", name,
             " is given twice");
   }
   for (const char* needed : {"workers", "link", "compute"}) {
     require(parts.contains(needed), setting.source, ": no ", needed, "= in '", setting.value,
-            "', workers=N,link=RATE/DELAY,compute=TIME expected");
+            "' found, workers=N,link=RATE/DELAY,compute=TIME expected");
   }
   const auto workers = read<std::int64_t>(parts["workers"]);
   require(workers && *workers >= 1 && *workers <= 4096, setting.source, ": workers '", parts["workers"],
@@ -96,6 +101,7 @@ TrainOptions::Emulate emulate_of(const Setting& setting) {
               parts.contains("compress") ? seconds_from_string(parts["compress"], setting.source) : 0};
 }
 
+// Reads "top1=0.80" or "ppl=120".
 TrainOptions::Until until_of(const Setting& setting) {
   const std::size_t equals = std::min(setting.value.find('='), setting.value.size());
   const std::string metric = setting.value.substr(0, equals);
@@ -110,6 +116,7 @@ TrainOptions::Until until_of(const Setting& setting) {
   return {.metric = metric, .value = value};
 }
 
+// The model or data set that the setting names. Throws Error with the known names and the nearest one.
 const Known& known(const std::vector<Known>& all, const Setting& setting, const char* what) {
   std::vector<std::string_view> names;
   std::string list;
@@ -118,11 +125,12 @@ const Known& known(const std::vector<Known>& all, const Setting& setting, const 
     names.push_back(entry.name);
     list += (list.empty() ? "" : ", ") + entry.name;
   }
-  require(!names.empty(), setting.source, ": no ", what, " is built in");
+  require(!names.empty(), setting.source, ": this build has no ", what);
   throw Error(setting.source + ": no such " + what + " '" + setting.value + "'; did you mean '" +
               std::string(nearest(setting.value, names)) + "'? Known: " + list);
 }
 
+// Model, data set and metric must fit together, and files be given exactly if the data set needs them.
 void check_data(const Checked& in, const Catalog& catalog) {
   const Known& model = known(catalog.models, in["model"], "model");
   const Known& data = known(catalog.data, in["data"], "data set");
@@ -142,26 +150,27 @@ void check_data(const Checked& in, const Catalog& catalog) {
   }
 }
 
+// How workers are started must fit the backend, and --emulate excludes real workers.
 void check_workers(const Checked& in) {
   const bool mpi = in.text("backend") == "mpi";
   require(!(mpi && in.has("workers")), in.quote("workers"), " starts workers over Gloo; with ",
           in.quote("backend"), " start them by mpirun -n ", in.text("workers"));
   require(!(mpi && in.has("interface")), in.quote("interface"), " is for --backend gloo, not mpi");
   if (!in.has("emulate")) return;
-  const auto alone = [&](bool good, std::string_view other) {
-    require(good, in.source("emulate"), " rehearses all workers in this process; ", in.source(other), " ",
+  const auto forbid = [&](bool given, std::string_view other) {
+    require(!given, in.source("emulate"), " simulates all workers in this process; ", in.source(other), " ",
             "cannot be combined with it");
   };
-  alone(!in.has("link"), "link");
-  alone(!in.has("workers"), "workers");
-  alone(!in.on("overlap"), "overlap");
-  alone(!mpi, "backend");
+  forbid(in.has("link"), "link");
+  forbid(in.has("workers"), "workers");
+  forbid(in.on("overlap"), "overlap");
+  forbid(mpi, "backend");
 }
 
 void check_training(const Checked& in) {
   const bool momentum_memory = in.text("memory") == "momentum";
   require(!(momentum_memory && in.on("nesterov")), in.quote("memory"),
-          " keeps the momentum itself and knows no Nesterov; leave ", in.source("nesterov"), " out");
+          " applies the momentum itself and has no Nesterov variant; leave ", in.source("nesterov"), " out");
   require(!in.on("nesterov") || in.number("momentum") > 0, in.source("nesterov"),
           " needs a momentum above 0, ", in.quote("momentum"), " found");
   require(!(in.has("steps") && in.has("epochs")), in.quote("steps"), " and ", in.quote("epochs"),
@@ -179,8 +188,9 @@ void check_training(const Checked& in) {
   }
 }
 
-// What the engine is told: values that differ from its own. The momentum memory takes
-// the place of the optimizer's momentum, and gets its options.
+// The options for gravac::make_setup(): those of the engine whose value is not the engine's default.
+// With memory=momentum the engine applies momentum, weight decay and clipping in place of the
+// optimizer, and gets those options too.
 Options engine_options(const Checked& in) {
   Options options;
   for (const OptionInfo& option : option_table()) {
@@ -190,6 +200,7 @@ Options engine_options(const Checked& in) {
       options.emplace(option.name, value);
     }
   }
+  // The seed belongs to the run, but randomk and the sampling compressors draw from it too.
   if (in.text("seed") != "0") options["seed"] = in.text("seed");
   if (in.text("memory") == "momentum") {
     for (const char* name : {"momentum", "weight-decay", "clip"}) options[name] = in.text(name);
@@ -197,9 +208,12 @@ Options engine_options(const Checked& in) {
   return options;
 }
 
-// Builds the engine once, for the errors only the library can find.
+// Builds the engine once, on a layout of 64 entries, so that options which only the library can judge
+// are refused before any worker is started.
 void check_engine(const Checked& in, const Options& options) {
   const std::string& policy = in.text("policy");
+  // The bounds are compared if the user has given both, or if the policy uses both. A policy that uses
+  // neither, such as static, shall not fail because one of them is beyond the other's default.
   const bool both =
       (in.given("factor-min") && in.given("factor-max")) || policy == "gravac" || policy == "accordion";
   require(!both || in.number("factor-min") <= in.number("factor-max"), in.quote("factor-min"), " is above ",
@@ -213,6 +227,7 @@ void check_engine(const Checked& in, const Options& options) {
   Aggregator(layout, std::move(setup.policy), setup.options, *comm, clock);
 }
 
+// `text` as a TOML string.
 std::string quoted(std::string_view text) {
   std::string all = "\"";
   for (const char c : text) {
@@ -228,8 +243,9 @@ std::string quoted(std::string_view text) {
   return all + "\"";
 }
 
+// Every option as a line "name = value"; options without a value become comments.
 std::string to_toml(const Checked& in) {
-  std::string all = "# gravac train: every option as in effect; gravac train --config reads it.\n";
+  std::string all = "# All options of this run. To use them again: gravac train --config THIS_FILE\n";
   std::string_view group;
   for (const OptionInfo& option : option_table()) {
     if (option.name == "config") continue;

@@ -41,7 +41,7 @@ std::string write_file(const std::string& text) {
   return path;
 }
 
-// Every field, as text.
+// The fields of the options as text, to compare two of them.
 std::string fields(const TrainOptions& o) {
   std::ostringstream all;
   const auto link = [&](const Link& l) { all << l.bits_per_second << ' ' << l.latency_seconds << '\n'; };
@@ -130,8 +130,9 @@ TEST(Options, AllowEveryPolicyAndCompressorOfTheLibrary) {
   }
 }
 
-// The help shows the table's defaults, and the engine uses its own: a policy told the
-// table's defaults must go on like one told nothing.
+// Help shows the defaults in the option table, while the engine has defaults of its own. To see that
+// they are equal, a policy that is given the table's defaults must go through the same states as one
+// that is given nothing.
 struct LinkCosts final : StepCosts {
   double dense_seconds() const override { return 1; }
   double sparse_seconds(double factor) const override { return 0.2 + 0.8 / factor; }
@@ -174,7 +175,7 @@ TEST(Options, GoToTheEngineOnlyWhereTheyDifferFromItsDefaults) {
             (Options{{"policy", "static"}, {"factor", "20"}, {"seed", "3"}}));
 }
 
-TEST(Options, GiveTheMomentumMemoryWhatTheOptimizerThenDoesWithout) {
+TEST(Options, GiveMomentumDecayAndClippingToTheMomentumMemory) {
   const TrainOptions options = parse("memory=momentum clip=2");
   EXPECT_TRUE(options.momentum_memory());
   EXPECT_FALSE(parse("clip=2").momentum_memory());
@@ -191,7 +192,7 @@ TEST(Options, ReadAnEmulatedCluster) {
   EXPECT_DOUBLE_EQ(emulate.compress_seconds_per_entry, 5e-10);
 }
 
-TEST(Options, AllWorkersMustAgreeOnAreToldApart) {
+TEST(Options, ThatWorkersMustAgreeOnAreInTheFacts) {
   const auto facts = parse("lr=0.5 out=here").facts;
   const auto has = [&](const char* name) {
     return std::any_of(facts.begin(), facts.end(), [&](const auto& fact) { return fact.first == name; });
@@ -234,9 +235,10 @@ TEST(Options, OutOfRangeAreRefusedInOneLine) {
       {"decay-at=0.5,1", "--decay-at: '1' found, a number above 0 and below 1 expected"},
       {"decay-at=0.5,0.3", "--decay-at: '0.5,0.3' found, rising shares expected"},
       {"emulate=32",
-       "--emulate: '32' found, workers=N,link=RATE/DELAY,compute=TIME and perhaps compress=TIME expected"},
+       "--emulate: '32' found, workers=N,link=RATE/DELAY,compute=TIME and optionally compress=TIME expected"},
       {"emulate=workers=4,link=1gbit",
-       "--emulate: no compute= in 'workers=4,link=1gbit', workers=N,link=RATE/DELAY,compute=TIME expected"},
+       "--emulate: no compute= in 'workers=4,link=1gbit' found, workers=N,link=RATE/DELAY,compute=TIME "
+       "expected"},
       {"emulate=workers=0,link=1gbit,compute=1s",
        "--emulate: workers '0' found, a whole number from 1 to 4096 expected"},
       {"emulate=workers=4,link=1gbit,compute=60", "--emulate: '60' found, a time such as 60ms expected"},
@@ -253,7 +255,7 @@ TEST(Options, ThatContradictEachOtherAreRefusedInOneLine) {
       {"resume=true", "--resume needs --out, the folder with the checkpoints"},
       {"checkpoint-every=5", "--checkpoint-every 5 needs --out, the folder for the checkpoints"},
       {"memory=momentum nesterov=true",
-       "--memory momentum keeps the momentum itself and knows no Nesterov; leave --nesterov out"},
+       "--memory momentum applies the momentum itself and has no Nesterov variant; leave --nesterov out"},
       {"nesterov=true momentum=0", "--nesterov needs a momentum above 0, --momentum 0 found"},
       {"data=cifar10", "--data cifar10 needs --data-dir, the folder with its files"},
       {"data-dir=/x", "--data-dir /x found, but --data images is built in and reads no files"},
@@ -274,7 +276,7 @@ TEST(Options, ThatContradictEachOtherAreRefusedInOneLine) {
   for (const char* other : {"link=1gbit", "workers=2", "overlap=true", "backend=mpi"}) {
     const std::string name(other, std::string_view(other).find('='));
     EXPECT_EQ(refusal(cluster + other),
-              "--emulate rehearses all workers in this process; --" + name + " cannot be combined with it");
+              "--emulate simulates all workers in this process; --" + name + " cannot be combined with it");
   }
 }
 

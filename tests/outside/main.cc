@@ -1,4 +1,4 @@
-// A program that only knows the installed headers.
+// A C++ program that sees only the installed headers; tests/install builds and runs it.
 #include <gravac/codec/select/step.h>
 #include <gravac/policy/gain.h>
 
