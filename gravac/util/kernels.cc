@@ -17,7 +17,8 @@
 #define GRAVAC_KERNELS_BLOCK
 namespace gravac {
 
-inline constexpr std::size_t kPrefetch = 512;  // entries of the residual
+inline constexpr std::size_t kLine = 16;       // entries of a cache line
+inline constexpr std::size_t kPrefetch = 512;  // how many entries ahead lines are fetched
 
 // Whether a float sum of squares can be trusted: neither overflown nor eaten
 // by underflow. Squares of denormals vanish, those of 1e20 overflow.
@@ -52,17 +53,27 @@ inline double careful_energy_from(const float* values, std::size_t n, std::uint3
 
 // For each set of 8 lanes, the numbers of the lanes in it.
 struct LaneLists {
-  alignas(64) std::uint16_t lanes[256][8];
+  alignas(64) std::uint8_t lanes[256][8];
 };
 inline constexpr LaneLists kLaneLists = [] {
   LaneLists lists{};
   for (unsigned mask = 0; mask < 256; ++mask) {
     for (unsigned lane = 0, next = 0; lane < 8; ++lane) {
-      if ((mask >> lane) & 1) lists.lanes[mask][next++] = static_cast<std::uint16_t>(lane);
+      if ((mask >> lane) & 1) lists.lanes[mask][next++] = static_cast<std::uint8_t>(lane);
     }
   }
   return lists;
 }();
+
+// careful_energy of a block of `n` entries from position `begin` on, of which those from `first` on in
+// `taken` were moved out of `rest`.
+inline double careful_energy_of_both(const float* rest, std::size_t n, std::size_t begin, const Pairs& taken,
+                                     std::size_t first) {
+  float whole[kBlock];
+  std::copy_n(rest, n, whole);
+  for (std::size_t i = first; i < taken.size; ++i) whole[taken.positions[i] - begin] = taken.values[i];
+  return careful_energy(whole, n);
+}
 
 // Entries of a block, by their offset in it.
 struct Offsets {
@@ -111,17 +122,27 @@ HWY_INLINE VI Below(std::uint32_t bits) {
   return hn::Set(di, static_cast<std::int32_t>(bits - 1));
 }
 
+// The lanes in `mask` as bits, the first lane lowest.
+HWY_INLINE std::uint64_t Bits(MI mask) {
+  std::uint8_t bytes[8] = {};
+  hn::StoreMaskBits(di, mask, bytes);
+  std::uint64_t bits;
+  std::memcpy(&bits, bytes, sizeof(bits));
+  return bits;
+}
+
 // Lists the lanes in `mask`, without a branch: which lanes of a gradient are
 // large cannot be predicted, and a wrong guess costs more than all of this.
 // Returns the list's new size, which must stay in a register.
 HWY_INLINE std::size_t List(Offsets& list, std::size_t size, V16 offset, MI mask) {
-  std::uint8_t bits[8];
-  hn::StoreMaskBits(di, mask, bits);
+  const hn::Rebind<std::uint8_t, D16> d8;
+  const std::uint64_t bits = Bits(mask);
   for (std::size_t byte = 0; byte < (hn::MaxLanes(df) + 7) / 8; ++byte) {
-    const std::uint16_t* lanes = kLaneLists.lanes[bits[byte]];
+    const std::size_t part = bits >> (8 * byte) & 255;
     const V16 base = hn::Add(offset, hn::Set(d16, static_cast<std::uint16_t>(8 * byte)));
-    hn::StoreU(hn::Add(hn::Load(d16, lanes), base), d16, list.at + size);
-    size += static_cast<std::size_t>(__builtin_popcount(bits[byte]));
+    const V16 lanes = hn::PromoteTo(d16, hn::Load(d8, kLaneLists.lanes[part]));
+    hn::StoreU(hn::Add(lanes, base), d16, list.at + size);
+    size += static_cast<std::size_t>(std::popcount(part));
   }
   return size;
 }
@@ -159,40 +180,92 @@ HWY_INLINE void AppendIf(Pairs& out, std::size_t position, float value, bool wan
   out.size += wanted;
 }
 
-#if HWY_TARGET != HWY_SCALAR
 // Appends the lanes in `mask` to `out`, storing whole vectors.
 HWY_INLINE void StoreCompressed(VF values, hn::Vec<DU> positions, MI mask, Pairs& out) {
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
+#if HWY_TARGET == HWY_SCALAR
+  AppendIf(out, hn::GetLane(positions), hn::GetLane(values), hn::CountTrue(di, mask) > 0);
+#elif HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SSSE3
   // Highway 1.0's Compress keeps its table in a local variable, which g++ copies
   // to the stack on every call: 80 ns instead of 2.
-  std::uint8_t bits[8];
-  hn::StoreMaskBits(di, mask, bits);
-  const hn::Rebind<std::uint16_t, DU> half;
-  const auto lanes = hn::IndicesFromVec(du, hn::PromoteTo(du, hn::Load(half, kLaneLists.lanes[bits[0]])));
+  const hn::Rebind<std::uint8_t, DU> d8;
+  const std::uint64_t bits = Bits(mask);
+  const auto lanes = hn::IndicesFromVec(du, hn::PromoteTo(du, hn::Load(d8, kLaneLists.lanes[bits])));
   hn::StoreU(hn::BitCast(df, hn::TableLookupLanes(hn::BitCast(du, values), lanes)), df,
              out.values + out.size);
   hn::StoreU(hn::TableLookupLanes(positions, lanes), du, out.positions + out.size);
-  out.size += static_cast<std::size_t>(__builtin_popcount(bits[0]));
+  out.size += static_cast<std::size_t>(std::popcount(bits));
 #else
   hn::StoreU(hn::Compress(values, hn::RebindMask(df, mask)), df, out.values + out.size);
   hn::StoreU(hn::Compress(positions, hn::RebindMask(du, mask)), du, out.positions + out.size);
   out.size += hn::CountTrue(di, mask);
 #endif
 }
-#endif
 
 // How the second level lies to the first, whose entries are collected.
 enum class Second { none, inside, outside };
 
+// The last part of PassBlock: tells which of `n` entries just collected are sure to survive and which
+// are undecided, and finds the second level if it lies inside the first. `trust`: whether sums of
+// squares in float are good for this block.
+template <Second kSecond>
+HWY_INLINE void SiftCollected(const Pass& pass, const std::uint32_t* HWY_RESTRICT positions,
+                              const float* HWY_RESTRICT values, std::size_t n, bool trust, Pairs undecided[2],
+                              Totals& totals) {
+  constexpr bool kInside = kSecond == Second::inside;
+  const std::size_t lanes = hn::Lanes(df);
+  const Band band0 = pass.bands[0], band1 = pass.bands[1];
+  const VI hi0 = Below(band0.hi), lo1 = Below(band1.lo);
+  VF energy0 = hn::Zero(df);
+  Offsets list;
+  std::size_t listed = 0, i = 0;
+  V16 offset = hn::Zero(d16);
+  const V16 stride = hn::Set(d16, static_cast<std::uint16_t>(lanes));
+  for (; i + lanes <= n; i += lanes, offset = hn::Add(offset, stride)) {
+    const VF value = hn::LoadU(df, values + i);
+    const VI m = Magnitudes(value);
+    const MI sure0 = hn::Gt(m, hi0);
+    energy0 = hn::Add(energy0, hn::IfThenElseZero(hn::RebindMask(df, sure0), hn::Mul(value, value)));
+    MI look = hn::Not(sure0);
+    if constexpr (kInside) look = hn::Or(look, hn::Gt(m, lo1));
+    listed = List(list, listed, offset, look);
+  }
+  float sum0 = Sum(energy0);
+  for (; i < n; ++i) {
+    sum0 += magnitude(values[i]) >= band0.hi ? values[i] * values[i] : 0;
+    list.at[listed++] = static_cast<std::uint16_t>(i);
+  }
+  totals.sure_energy[0] += trust ? sum0 : careful_energy_from(values, n, band0.hi);
+
+  Pairs open0 = undecided[0], open1 = undecided[1];  // copies stay in registers
+  for (std::size_t j = 0; j < listed; ++j) {
+    const std::size_t k = list.at[j];
+    const std::uint32_t m = magnitude(values[k]);
+    AppendIf(open0, positions[k], values[k], m < band0.hi);
+    if constexpr (kInside) {
+      const bool sure1 = m >= band1.hi;
+      AppendIf(open1, positions[k], values[k], (m >= band1.lo) & !sure1);
+      totals.sure_count[1] += sure1;
+      totals.sure_energy[1] += sure1 ? static_cast<double>(values[k]) * values[k] : 0;
+    }
+  }
+  totals.sure_count[0] += n - (open0.size - undecided[0].size);
+  undecided[0].size = open0.size;
+  undecided[1].size = open1.size;
+}
+
 // One block of the pass, at most kBlock entries. kAdd: there is a residual to
-// add. kStore: there is one to write. First vector by vector: sums, and a list
-// of the entries that need more; then those, while they are in cache. The
-// second level is found among the collected if it lies inside the first;
-// otherwise it is the larger one and is summed with the vectors.
-template <bool kAdd, bool kStore, Second kSecond>
+// add. kStore: there is one to write. Vector by vector it sums squares and finds
+// the entries that need more. Usually those are few: they are listed, and
+// collected one by one while the block is in cache. kMany is for blocks of which
+// more than one entry in 16 or so is collected: their vectors are packed in
+// registers and stored at once. The second level is found among the collected if
+// it lies inside the first; if not, it is the larger one, and is counted and
+// summed with the vectors. Costs some 30 instructions a vector.
+template <bool kAdd, bool kStore, Second kSecond, bool kMany>
 HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, Pairs& collected,
                             Pairs undecided[2], Totals& totals) {
-  constexpr bool kOutside = kSecond == Second::outside, kInside = kSecond == Second::inside;
+  constexpr bool kOutside = kSecond == Second::outside;
+  static_assert(!(kOutside && kMany), "the collected level is the smaller one: it has few entries");
   const std::size_t lanes = hn::Lanes(df);
   const float* HWY_RESTRICT g = pass.gradient + begin;
   float* HWY_RESTRICT r = kStore ? pass.residual + begin : nullptr;
@@ -202,38 +275,54 @@ HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, 
   const VF infinity = hn::Set(df, std::numeric_limits<float>::infinity());
   VF entered = hn::Zero(df), dense = entered, energy1 = entered;
   VI count1 = hn::Zero(di);
-  Offsets list;
-  std::size_t list_size = 0, i = 0;
+  Offsets list;  // unless kMany
+  std::size_t listed = 0;
   V16 offset = hn::Zero(d16);
-  const V16 stride = hn::Set(d16, static_cast<std::uint16_t>(lanes));
+  const V16 offset_stride = hn::Set(d16, static_cast<std::uint16_t>(lanes));
+  Pairs out = collected;  // if kMany; a copy stays in registers
+  auto position = hn::Iota(du, static_cast<std::uint32_t>(begin));
+  const auto position_stride = hn::Set(du, static_cast<std::uint32_t>(lanes));
 
-  for (; i + lanes <= n; i += lanes, offset = hn::Add(offset, stride)) {
-    hwy::Prefetch(g + i + kPrefetch);
-    const VF entry = hn::LoadU(df, g + i);
-    VF x = entry;
+  const auto do_vector = [&](std::size_t at) HWY_ATTR {
+    const VF entry = hn::LoadU(df, g + at);
+    VF x = entry, after = entry;
     if constexpr (kAdd) {
-      hwy::Prefetch(r + i + kPrefetch);
-      const VF before = hn::LoadU(df, r + i);
+      const VF before = hn::LoadU(df, r + at);
       const VF entry_square = hn::Mul(entry, entry);
       entered = hn::Add(entered, entry_square);
       x = hn::Add(entry, before);
       // Unusable numbers cannot poison the residual: there it stays as it was.
-      hn::StoreU(hn::IfThenElse(hn::Lt(entry_square, infinity), x, before), df, r + i);
-    } else if constexpr (kStore) {
-      hn::StoreU(x, df, r + i);
+      after = hn::IfThenElse(hn::Lt(entry_square, infinity), x, before);
     }
     const VF square = hn::Mul(x, x);
     dense = hn::Add(dense, square);
     const VI m = Magnitudes(x);
-    MI look = hn::Gt(m, lo0);
+    VI least = lo0;
     if constexpr (kOutside) {
       const MI sure1 = hn::Gt(m, hi1);
       count1 = hn::Sub(count1, hn::VecFromMask(di, sure1));
       energy1 = hn::Add(energy1, hn::IfThenElseZero(hn::RebindMask(df, sure1), square));
-      look = hn::Or(look, hn::AndNot(sure1, hn::Gt(m, lo1)));
+      // Of those below hi1 the undecided of level 1 are wanted, of the others level 0.
+      least = hn::IfThenElse(sure1, lo0, lo1);
     }
-    list_size = List(list, list_size, offset, look);
+    const MI look = hn::Gt(m, least);
+    if constexpr (kMany) {
+      if constexpr (kStore) hn::StoreU(hn::IfThenZeroElse(hn::RebindMask(df, look), after), df, r + at);
+      StoreCompressed(after, position, look, out);
+      position = hn::Add(position, position_stride);
+    } else {
+      if constexpr (kStore) hn::StoreU(after, df, r + at);
+      listed = List(list, listed, offset, look);
+      offset = hn::Add(offset, offset_stride);
+    }
+  };
+  std::size_t i = 0;
+  for (; i + kLine <= n; i += kLine) {
+    hwy::Prefetch(g + i + kPrefetch);
+    if constexpr (kAdd) hwy::Prefetch(r + i + kPrefetch);
+    for (std::size_t j = 0; j < kLine; j += lanes) do_vector(i + j);
   }
+  for (; i + lanes <= n; i += lanes) do_vector(i);
   float sum = Sum(dense), entered_sum = kAdd ? Sum(entered) : sum, sum1 = kOutside ? Sum(energy1) : 0;
   if constexpr (kOutside)
     totals.sure_count[1] += static_cast<std::size_t>(hn::GetLane(hn::SumOfLanes(di, count1)));
@@ -248,11 +337,19 @@ HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, 
     sum1 += sure1 ? x * x : 0;
     totals.sure_count[1] += sure1;
     const bool look = m >= band0.lo || (kOutside && !sure1 && m >= band1.lo);
-    if (look) list.at[list_size++] = static_cast<std::uint16_t>(i);
+    if (!look) continue;
+    if constexpr (kMany) {
+      out.append(static_cast<std::uint32_t>(begin + i), kStore ? r[i] : x);
+      if constexpr (kStore) r[i] = 0;
+    } else {
+      list.at[listed++] = static_cast<std::uint16_t>(i);
+    }
   }
 
   const float* source = kStore ? r : g;
-  const double block_dense = trusted(sum) ? sum : careful_energy(source, n);
+  const double block_dense = trusted(sum)      ? sum
+                             : kMany && kStore ? careful_energy_of_both(r, n, begin, out, collected.size)
+                                               : careful_energy(source, n);
   totals.dense += block_dense;
   if constexpr (kOutside)
     totals.sure_energy[1] += trusted(sum) ? sum1 : careful_energy_from(source, n, band1.hi);
@@ -262,12 +359,10 @@ HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, 
   totals.entered += block_entered;
   if (!trusted(entered_sum) && any_huge(g, n)) totals.finite = false;
 
-  Pairs open0 = undecided[0], open1 = undecided[1];  // copies stay in registers
-  std::uint32_t* HWY_RESTRICT positions = collected.positions + collected.size;
-  float* HWY_RESTRICT values = collected.values + collected.size;
-  if constexpr (kOutside) {  // note the undecided of level 1, and leave those of level 0 in the list
+  if constexpr (kOutside) {      // note the undecided of level 1, and leave those of level 0 in the list
+    Pairs open1 = undecided[1];  // a copy stays in registers
     std::size_t taken = 0;
-    for (std::size_t j = 0; j < list_size; ++j) {
+    for (std::size_t j = 0; j < listed; ++j) {
       const std::uint16_t k = list.at[j];
       const float x = source[k];
       const std::uint32_t m = magnitude(x);
@@ -275,65 +370,43 @@ HWY_NOINLINE void PassBlock(const Pass& pass, std::size_t begin, std::size_t n, 
       list.at[taken] = k;
       taken += m >= band0.lo;
     }
-    list_size = taken;
+    undecided[1].size = open1.size;
+    listed = taken;
   }
-  const std::size_t count = list_size;
-  for (std::size_t j = 0; j < count; ++j) {
-    const std::size_t k = list.at[j];
-    positions[j] = static_cast<std::uint32_t>(begin + k);
-    values[j] = source[k];
-    if constexpr (kStore) r[k] = 0;
-  }
-  collected.size += count;
-
-  // The undecided of level 0, and a level 1 inside it, are among the collected.
-  const VI hi0 = Below(band0.hi);
-  VF energy0 = hn::Zero(df);
-  list_size = 0;
-  offset = hn::Zero(d16);
-  for (i = 0; i + lanes <= count; i += lanes, offset = hn::Add(offset, stride)) {
-    const VF value = hn::LoadU(df, values + i);
-    const VI m = Magnitudes(value);
-    const MI sure0 = hn::Gt(m, hi0);
-    energy0 = hn::Add(energy0, hn::IfThenElseZero(hn::RebindMask(df, sure0), hn::Mul(value, value)));
-    MI look = hn::Not(sure0);
-    if constexpr (kInside) look = hn::Or(look, hn::Gt(m, lo1));
-    list_size = List(list, list_size, offset, look);
-  }
-  float sum0 = Sum(energy0);
-  for (; i < count; ++i) {
-    sum0 += magnitude(values[i]) >= band0.hi ? values[i] * values[i] : 0;
-    list.at[list_size++] = static_cast<std::uint16_t>(i);
-  }
-  totals.sure_energy[0] += trusted(sum) ? sum0 : careful_energy_from(values, count, band0.hi);
-  const std::size_t open0_before = open0.size;
-  for (std::size_t j = 0; j < list_size; ++j) {
-    const std::size_t k = list.at[j];
-    const std::uint32_t m = magnitude(values[k]);
-    AppendIf(open0, positions[k], values[k], m < band0.hi);
-    if constexpr (kInside) {
-      const bool sure1 = m >= band1.hi;
-      AppendIf(open1, positions[k], values[k], (m >= band1.lo) & !sure1);
-      totals.sure_count[1] += sure1;
-      totals.sure_energy[1] += sure1 ? static_cast<double>(values[k]) * values[k] : 0;
+  std::uint32_t* HWY_RESTRICT positions = collected.positions + collected.size;
+  float* HWY_RESTRICT values = collected.values + collected.size;
+  if constexpr (!kMany) {
+    for (std::size_t j = 0; j < listed; ++j) {
+      const std::size_t k = list.at[j];
+      positions[j] = static_cast<std::uint32_t>(begin + k);
+      values[j] = source[k];
+      if constexpr (kStore) r[k] = 0;
     }
   }
-  totals.sure_count[0] += count - (open0.size - open0_before);
-  undecided[0].size = open0.size;
-  undecided[1].size = open1.size;
+  const std::size_t taken = kMany ? out.size - collected.size : listed;
+  collected.size += taken;
+  SiftCollected<kSecond>(pass, positions, values, taken, trusted(sum), undecided, totals);
 }
 
 template <bool kAdd, bool kStore, Second kSecond>
 Totals PassBlocks(const Pass& pass, std::size_t begin, std::size_t end, Pairs& collected,
                   Pairs undecided[2]) {
+  constexpr bool kCanBeMany = kSecond != Second::outside;
   Totals totals;
+  bool many = false;  // the last block had many entries, so the next one probably has
   for (std::size_t at = begin; at < end; at += kBlock) {
     const std::size_t n = std::min(kBlock, end - at);
     if (collected.size + n > collected.capacity) spill(collected, pass.residual);
     for (int level = 0; level < 2; ++level) {
       if (undecided[level].size + n > undecided[level].capacity) spill(undecided[level], nullptr);
     }
-    PassBlock<kAdd, kStore, kSecond>(pass, at, n, collected, undecided, totals);
+    const std::size_t before = collected.size;
+    if (kCanBeMany && many) {
+      PassBlock<kAdd, kStore, kSecond, kCanBeMany>(pass, at, n, collected, undecided, totals);
+    } else {
+      PassBlock<kAdd, kStore, kSecond, false>(pass, at, n, collected, undecided, totals);
+    }
+    many = 16 * (collected.size - before) > n;
   }
   return totals;
 }
@@ -390,7 +463,6 @@ void Filter(Pairs& pairs, std::size_t begin, std::size_t end, const Cut& cut, st
   Pairs kept = pairs;
   kept.size = next;
   std::size_t i = begin;
-#if HWY_TARGET != HWY_SCALAR
   const std::size_t lanes = hn::Lanes(df);
   const VI bits = hn::Set(di, static_cast<std::int32_t>(cut.bits));
   for (; i + lanes <= end; i += lanes) {
@@ -401,7 +473,6 @@ void Filter(Pairs& pairs, std::size_t begin, std::size_t end, const Cut& cut, st
     const MI in = hn::Or(hn::Gt(m, bits), hn::And(hn::Eq(m, bits), early));
     StoreCompressed(values, positions, in, kept);
   }
-#endif
   for (; i < end; ++i) {
     AppendIf(kept, pairs.positions[i], pairs.values[i], cut.keeps(pairs.values[i], pairs.positions[i]));
   }

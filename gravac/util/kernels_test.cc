@@ -132,17 +132,35 @@ TEST(RunPass, PutsBackWhatItHasNoRoomFor) {
   EXPECT_EQ(residual, all);
 }
 
+// Bands that collect nothing, one entry in a hundred, a third and all: few and many take different ways.
+std::vector<Band> bands_for(std::span<const float> values) {
+  std::vector<std::uint32_t> sorted;
+  for (const float value : values) sorted.push_back(magnitude(value));
+  std::sort(sorted.begin(), sorted.end(), std::greater<>());
+  return {{}, {sorted[sorted.size() / 100], sorted[10]}, {sorted[sorted.size() / 3], sorted[10]}, {0, 0}};
+}
+
 TEST(RunPass, EnergiesNeitherOverflowNorVanish) {
   for (const float scale : {1e-40f, 1e-25f, 1e17f, 1.8e19f}) {
-    const std::vector<float> gradient(3000, scale);
-    std::vector<float> residual(3000, scale);
-    Pass pass{.gradient = gradient.data(), .residual = residual.data()};
-    Room collected(3000), open(3000), other(3000);
-    Pairs undecided[2] = {open.pairs, other.pairs};
-    const Totals totals = run_pass(pass, 0, 3000, collected.pairs, undecided);
-    EXPECT_TRUE(totals.finite);
-    expect_near(totals.dense, 4 * 3000.0 * scale * scale);
-    expect_near(totals.entered, 3000.0 * scale * scale);
+    std::vector<float> gradient(3000);
+    for (std::size_t i = 0; i < gradient.size(); ++i) {
+      gradient[i] = scale * (1 - static_cast<float>(i * 7 % 3000) / 4000);
+    }
+    for (const Band& band : bands_for(testing::sum(gradient, gradient))) {
+      std::vector<float> residual = gradient;
+      Pass pass{.gradient = gradient.data(), .residual = residual.data()};
+      pass.bands[0] = band;
+      const PlainPass plain(pass, gradient, gradient);
+      Room collected(3000), open(3000), other(3000);
+      Pairs undecided[2] = {open.pairs, other.pairs};
+      const Totals totals = run_pass(pass, 0, 3000, collected.pairs, undecided);
+      EXPECT_TRUE(totals.finite);
+      expect_near(totals.dense, plain.totals.dense);
+      expect_near(totals.entered, plain.totals.entered);
+      expect_near(totals.sure_energy[0], plain.totals.sure_energy[0]);
+      EXPECT_EQ(collected.sparse(), plain.collected);
+      EXPECT_EQ(residual, plain.residual);
+    }
   }
 }
 
@@ -150,18 +168,26 @@ TEST(RunPass, BadNumbersNeitherPassNorPoisonTheResidual) {
   for (const float bad : {kNaN, kInfinity, -kInfinity, 0x1p64f, 3e38f}) {
     for (const std::size_t where : {0, 1023, 1024, 2500, 4999}) {
       std::vector<float> gradient = gradient_of("gauss", 5000, 1);
-      gradient[where] = bad;
       const auto& before = gradient_of("gauss", 5000, 2);
-      std::vector<float> residual = before;
-      Pass pass{.gradient = gradient.data(), .residual = residual.data()};
-      Room collected(5000), open(5000), other(5000);
-      Pairs undecided[2] = {open.pairs, other.pairs};
-      EXPECT_FALSE(run_pass(pass, 0, 5000, collected.pairs, undecided).finite);
-      EXPECT_EQ(residual[where], before[where]);
-      undo_pass(gradient.data(), residual.data(), 0, 5000);
-      for (std::size_t i = 0; i < 5000; ++i) ASSERT_NEAR(residual[i], before[i], 1e-9f) << i;
-      pass.residual = nullptr;
-      EXPECT_FALSE(run_pass(pass, 0, 5000, collected.pairs, undecided).finite);
+      const std::vector<Band> bands = bands_for(gradient);
+      gradient[where] = bad;
+      for (const Band& band : bands) {
+        std::vector<float> residual = before;
+        Pass pass{.gradient = gradient.data(), .residual = residual.data()};
+        pass.bands[0] = band;
+        Room collected(5000), open(5000), other(5000);
+        Pairs undecided[2] = {open.pairs, other.pairs};
+        EXPECT_FALSE(run_pass(pass, 0, 5000, collected.pairs, undecided).finite);
+        for (std::size_t i = 0; i < collected.pairs.size; ++i) {
+          residual[collected.positions[i]] = collected.values[i];
+        }
+        EXPECT_EQ(residual[where], before[where]);
+        undo_pass(gradient.data(), residual.data(), 0, 5000);
+        for (std::size_t i = 0; i < 5000; ++i) ASSERT_NEAR(residual[i], before[i], 1e-9f) << i;
+        pass.residual = nullptr;
+        collected.pairs.size = 0;
+        EXPECT_FALSE(run_pass(pass, 0, 5000, collected.pairs, undecided).finite);
+      }
     }
   }
 }

@@ -14,8 +14,9 @@ std::size_t packed_bound(std::size_t count) {
   return (count * kMostBits + (count / kPackBlock + 1) * kBlockBits) / 8 + 1 + sizeof(std::uint64_t);
 }
 
-std::size_t pack_positions(std::span<const std::uint32_t> positions, std::span<std::byte> out) {
-  return pack_blocks(positions.data(), positions.size(), out.data());
+std::size_t pack_positions(std::span<const std::uint32_t> positions, std::span<std::byte> out,
+                           std::uint32_t begin) {
+  return pack_blocks(positions.data(), positions.size(), begin, out.data());
 }
 
 std::size_t unpack_positions(std::span<const std::byte> bytes, std::uint64_t limit,

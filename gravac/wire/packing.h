@@ -15,9 +15,10 @@ namespace gravac {
 // The most bytes that `count` positions can take.
 std::size_t packed_bound(std::size_t count);
 
-// Writes `positions` to `out` and returns how many bytes that took.
-// REQUIRES: positions strictly ascending; out holds packed_bound(positions.size()) bytes.
-std::size_t pack_positions(std::span<const std::uint32_t> positions, std::span<std::byte> out);
+// Writes `positions`, counted from `begin`, to `out` and returns how many bytes that took. REQUIRES:
+// positions strictly ascending, none below `begin`; out holds packed_bound(positions.size()) bytes.
+std::size_t pack_positions(std::span<const std::uint32_t> positions, std::span<std::byte> out,
+                           std::uint32_t begin = 0);
 
 // Reads positions.size() positions from `bytes` and returns how many bytes they
 // took. Reads nothing outside `bytes`, whatever they are; throws Error when

@@ -35,6 +35,18 @@ TEST(Packing, GivesBackWhatItWasGiven) {
   }));
 }
 
+TEST(Packing, CountsFromWhereItIsTold) {
+  EXPECT_TRUE(rc::check([](const std::set<std::uint32_t>& chosen) {
+    const std::vector<std::uint32_t> positions(chosen.begin(), chosen.end());
+    const std::uint32_t begin = positions.empty() ? 5 : *rc::gen::inRange<std::uint32_t>(0, positions[0] + 1);
+    std::vector<std::uint32_t> moved = positions;
+    for (std::uint32_t& position : moved) position -= begin;
+    std::vector<std::byte> bytes(packed_bound(positions.size()));
+    bytes.resize(pack_positions(positions, bytes, begin));
+    RC_ASSERT(bytes == pack(moved));
+  }));
+}
+
 TEST(Packing, GivesBackLongRunsOfEveryWidth) {
   std::mt19937 random(3);
   for (unsigned width = 0; width <= 24; ++width) {

@@ -71,6 +71,12 @@ void Wire::begin(std::uint8_t form, Values values, const Stamp& stamp, std::size
   size_ = sizeof(Header);
 }
 
+// Writes a 32-bit field of the header.
+void Wire::write_at(std::size_t offset, std::size_t value) {
+  const auto field = static_cast<std::uint32_t>(value);
+  std::memcpy(message_.data() + offset, &field, sizeof(field));
+}
+
 void Wire::append_values(std::span<const float> values, Values form) {
   std::byte* out = message_.data() + size_;
   size_ += values.size() * bytes_of(form);
@@ -96,42 +102,49 @@ std::span<const std::byte> Wire::finish() {
   return message;
 }
 
+// Writes the positions in the form that takes least and returns the form.
+std::uint8_t Wire::append_positions(SparseView sparse, const Stamp& stamp, Values values) {
+  const std::size_t count = sparse.size(), entries = stamp.entries;
+  // Packed first: it is almost always the shortest.
+  std::byte* body = message_.data() + size_;
+  std::size_t bytes = pack_positions(sparse.positions, {body, packed_bound(count)}, stamp.begin);
+  std::uint8_t form = kPacked;
+  const std::size_t not_chosen = (entries - count) * bytes_of(values);  // what their values would take
+  if (count > 0 && 2 * count >= entries && not_chosen < std::min(bytes, bitmap_bytes(entries))) {
+    form = kAll;
+    bytes = 0;
+  } else if (bitmap_bytes(entries) < bytes) {
+    form = kBitmap;
+    bytes = bitmap_bytes(entries);
+    std::memset(body, 0, bytes);
+    for (const std::uint32_t position : sparse.positions) {
+      const std::uint32_t i = position - stamp.begin;
+      body[i / 8] |= std::byte{1} << (i % 8);
+    }
+  }
+  message_[offsetof(Header, form)] = static_cast<std::byte>(form);
+  write_at(offsetof(Header, positions_bytes), bytes);
+  size_ += bytes;
+  return form;
+}
+
 std::span<const std::byte> Wire::encode(SparseView sparse, const Stamp& stamp, Values values) {
   const std::size_t count = sparse.size(), entries = stamp.entries;
   require(count <= entries, "wire: ", count, " positions found, at most ", entries, " expected");
   const std::size_t bound = std::max(packed_bound(count), bitmap_bytes(entries)) +
                             std::max(count, std::min(entries, 2 * count)) * bytes_of(values);
   begin(kPacked, values, stamp, count, bound);
-
-  // Packed first: it is almost always the shortest.
-  positions_.resize(count);
-  for (std::size_t i = 0; i < count; ++i) positions_[i] = sparse.positions[i] - stamp.begin;
-  std::byte* body = message_.data() + size_;
-  std::size_t positions_bytes = pack_positions(positions_, {body, packed_bound(count)});
-  std::uint8_t form = kPacked;
-  const std::size_t all_bytes = (entries - count) * bytes_of(values);  // the values that were not chosen
-  if (count > 0 && 2 * count >= entries && all_bytes < std::min(positions_bytes, bitmap_bytes(entries))) {
-    form = kAll;
-    positions_bytes = 0;
-    values_.assign(entries, 0.0f);
-    for (std::size_t i = 0; i < count; ++i) values_[positions_[i]] = sparse.values[i];
-  } else if (bitmap_bytes(entries) < positions_bytes) {
-    form = kBitmap;
-    positions_bytes = bitmap_bytes(entries);
-    std::memset(body, 0, positions_bytes);
-    for (const std::uint32_t position : positions_) body[position / 8] |= std::byte{1} << (position % 8);
+  if (append_positions(sparse, stamp, values) != kAll) {
+    append_values(sparse.values, values);
+    return finish();
   }
-  message_[offsetof(Header, form)] = static_cast<std::byte>(form);
-  const auto stored = static_cast<std::uint32_t>(positions_bytes);
-  std::memcpy(message_.data() + offsetof(Header, positions_bytes), &stored, sizeof(stored));
-  size_ += positions_bytes;
-  append_values(form == kAll ? std::span<const float>(values_) : sparse.values, values);
-  if (form == kAll) {  // decoded() speaks of the chosen ones
-    const auto stored_count = static_cast<std::uint32_t>(entries);
-    std::memcpy(message_.data() + offsetof(Header, count), &stored_count, sizeof(stored_count));
-    for (std::size_t i = 0; i < count; ++i) decoded_[i] = decoded_[positions_[i]];
-    decoded_.resize(count);
-  }
+  // All entries are sent, with zeros for those not chosen; decoded() is about the chosen ones only.
+  values_.assign(entries, 0.0f);
+  for (std::size_t i = 0; i < count; ++i) values_[sparse.positions[i] - stamp.begin] = sparse.values[i];
+  append_values(values_, values);
+  write_at(offsetof(Header, count), entries);
+  for (std::size_t i = 0; i < count; ++i) decoded_[i] = decoded_[sparse.positions[i] - stamp.begin];
+  decoded_.resize(count);
   return finish();
 }
 

@@ -50,6 +50,8 @@ class Wire {
  private:
   struct Opened;
   void begin(std::uint8_t form, Values values, const Stamp& stamp, std::size_t count, std::size_t body_bound);
+  void write_at(std::size_t offset, std::size_t value);
+  std::uint8_t append_positions(SparseView sparse, const Stamp& stamp, Values values);
   void append_values(std::span<const float> values, Values form);
   std::span<const std::byte> finish();
   static Opened open(std::span<const std::byte> message, const Stamp& stamp);

@@ -289,9 +289,9 @@ HWY_INLINE std::size_t TakeExceptions(std::uint32_t* quotients, std::uint64_t* l
 }
 
 // Costs about 1 ns a position: everything but the writing of bits is done in vectors.
-std::size_t PackBlocks(const std::uint32_t* positions, std::size_t count, std::byte* out) {
-  BitWriter writer{out};
-  std::uint32_t next = 0;  // the lowest position that may come
+std::size_t PackBlocks(const std::uint32_t* positions, std::size_t count, std::uint32_t next,
+                       std::byte* out) {
+  BitWriter writer{out};  // and `next` is the lowest position that may come
   unsigned low_bits = 3;
   alignas(64) std::uint32_t skipped[kPackBlock], quotients[kPackBlock];
   PackedPairs pairs;
@@ -325,6 +325,45 @@ std::size_t PackBlocks(const std::uint32_t* positions, std::size_t count, std::b
   return static_cast<std::size_t>(writer.at - out) + (writer.used > 0);
 }
 
+// Reads the low parts of `count` numbers from `bit` on, four at a time; sums[i] is that of the first i + 1.
+HWY_INLINE void SumLowParts(const std::byte* bytes, std::uint64_t bit, std::size_t count, unsigned low_bits,
+                            std::uint32_t* sums) {
+  const std::uint64_t mask = (std::uint64_t{1} << low_bits) - 1;
+  std::uint32_t sum = 0;
+  for (std::size_t i = 0; i < count; i += 4) {
+    const std::uint64_t four = bits_from(bytes, bit + i * low_bits);
+    const auto a = static_cast<std::uint32_t>(four & mask),
+               b = static_cast<std::uint32_t>(four >> low_bits & mask),
+               c = static_cast<std::uint32_t>(four >> 2 * low_bits & mask),
+               d = static_cast<std::uint32_t>(four >> 3 * low_bits & mask);
+    sums[i] = sum + a;
+    sums[i + 1] = sum + a + b;
+    sums[i + 2] = sum + a + b + c;
+    sums[i + 3] = sum += a + b + c + d;
+  }
+}
+
+// Finds the first `count` ones from `bit` on; places[i] is how many bits before the i-th. False if there
+// are too few where they could be. Writes up to 64 places too many.
+HWY_INLINE bool FindOnes(const std::byte* bytes, std::uint64_t bit, std::size_t count,
+                         std::uint32_t* places) {
+  constexpr std::uint32_t kTaken = 56;
+  std::uint32_t taken = 0;
+  for (std::size_t found = 0; found < count; taken += kTaken) {
+    if (taken > kPackBlock * (kMostQuotient + 1)) return false;
+    std::uint64_t ones = bits_from(bytes, bit + taken) & ((std::uint64_t{1} << kTaken) - 1);
+    const auto here = static_cast<std::size_t>(std::popcount(ones));
+    for (std::size_t i = 0; i < here; i += 8) {
+      for (std::size_t j = found + i; j < found + i + 8; ++j) {
+        places[j] = taken + static_cast<std::uint32_t>(std::countr_zero(ones | std::uint64_t{1} << 63));
+        ones &= ones - 1;
+      }
+    }
+    found += here;
+  }
+  return true;
+}
+
 // Costs about 1.5 ns a position.
 bool UnpackBlock(const std::byte* bytes, std::uint64_t limit, std::size_t count, std::uint64_t& bit,
                  std::uint64_t& next, std::uint32_t* positions) {
@@ -340,38 +379,11 @@ bool UnpackBlock(const std::byte* bytes, std::uint64_t limit, std::size_t count,
     return true;
   }
 
-  // The sums of low parts, four at a time.
   alignas(64) std::uint32_t low[kPackBlock], ends[kPackBlock + 64];
-  const std::uint64_t mask = (std::uint64_t{1} << low_bits) - 1;
-  std::uint32_t sum = 0;
-  for (std::size_t i = 0; i < count; i += 4) {
-    const std::uint64_t four = bits_from(bytes, bit + i * low_bits);
-    const auto a = static_cast<std::uint32_t>(four & mask),
-               b = static_cast<std::uint32_t>(four >> low_bits & mask),
-               c = static_cast<std::uint32_t>(four >> 2 * low_bits & mask),
-               d = static_cast<std::uint32_t>(four >> 3 * low_bits & mask);
-    low[i] = sum + a;
-    low[i + 1] = sum + a + b;
-    low[i + 2] = sum + a + b + c;
-    low[i + 3] = sum += a + b + c + d;
-  }
+  SumLowParts(bytes, bit, count, low_bits, low);
   bit += count * low_bits;
-
-  // Where the ones are: before the i-th there are i ones and the quotients' sum of zeros.
-  constexpr std::uint32_t kTaken = 56;
-  std::uint32_t taken = 0;
-  for (std::size_t found = 0; found < count; taken += kTaken) {
-    if (taken > kPackBlock * (kMostQuotient + 1)) return false;
-    std::uint64_t ones = bits_from(bytes, bit + taken) & ((std::uint64_t{1} << kTaken) - 1);
-    const auto here = static_cast<std::size_t>(std::popcount(ones));
-    for (std::size_t i = 0; i < here; i += 8) {
-      for (std::size_t j = found + i; j < found + i + 8; ++j) {  // may write a few too many
-        ends[j] = taken + static_cast<std::uint32_t>(std::countr_zero(ones | std::uint64_t{1} << 63));
-        ones &= ones - 1;
-      }
-    }
-    found += here;
-  }
+  if (!FindOnes(bytes, bit, count, ends)) return false;
+  // Before the i-th one there are i other ones and, as zeros, the sum of all quotients so far.
   for (std::size_t i = 0; i < count; ++i) {
     const auto before = static_cast<std::uint32_t>(i);
     positions[i] = first + low[i] + ((ends[i] - before) << low_bits) + before;
@@ -426,8 +438,9 @@ void from_bf16(const std::byte* bytes, std::span<float> values) {
   HWY_DYNAMIC_DISPATCH(ReadBf16)(bytes, values.data(), values.size());
 }
 
-std::size_t pack_blocks(const std::uint32_t* positions, std::size_t count, std::byte* out) {
-  return HWY_DYNAMIC_DISPATCH(PackBlocks)(positions, count, out);
+std::size_t pack_blocks(const std::uint32_t* positions, std::size_t count, std::uint32_t first,
+                        std::byte* out) {
+  return HWY_DYNAMIC_DISPATCH(PackBlocks)(positions, count, first, out);
 }
 
 bool unpack_block(const std::byte* bytes, std::uint64_t limit, std::size_t count, std::uint64_t& bit,

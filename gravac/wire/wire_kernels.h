@@ -26,9 +26,10 @@ inline constexpr std::uint32_t kMostQuotient = 27;  // larger ones are exception
 inline constexpr std::size_t kPackBlockBytes =
     (5 + 7 + kPackBlock * (kMostLowBits + 1 + kMostQuotient + 7 + 32)) / 8 + 32;
 
-// Writes ascending positions to `out`; returns the bytes that took.
+// Writes ascending positions, counted from `first`, to `out`; returns the bytes that took.
 // REQUIRES: room for packed_bound(count) bytes.
-std::size_t pack_blocks(const std::uint32_t* positions, std::size_t count, std::byte* out);
+std::size_t pack_blocks(const std::uint32_t* positions, std::size_t count, std::uint32_t first,
+                        std::byte* out);
 
 // Reads a block of `count` positions, the first of which is at least `next`, that
 // begins at `bit` of `bytes`. Moves both behind it; false if there can be no such
