@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <vector>
 
 #include "gravac/util/require.h"
@@ -26,21 +25,6 @@ constexpr std::string_view kKnown[] = {"policy",        "compressor",
                                        "tail-exponent", "optimizer-momentum"};
 
 constexpr std::string_view kPolicies[] = {"dense", "static", "gravac", "progress", "accordion"};
-
-// How many letters must be changed, added or left out to make one word the other.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
-}
 
 // Reads options by name and type.
 class Reader {
@@ -119,11 +103,6 @@ std::span<const std::string_view> option_names() {
 }
 std::span<const std::string_view> policy_names() {
   return kPolicies;
-}
-
-std::string_view nearest(std::string_view word, std::span<const std::string_view> names) {
-  return *std::min_element(names.begin(), names.end(),
-                           [&](auto a, auto b) { return distance(word, a) < distance(word, b); });
 }
 
 Options options_from_string(std::string_view text) {

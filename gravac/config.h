@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "gravac/aggregator.h"
+#include "gravac/util/names.h"
 
 namespace gravac {
 
@@ -20,10 +21,6 @@ Options options_from_string(std::string_view text);
 // The names that options may have, and those of the policies.
 std::span<const std::string_view> option_names();
 std::span<const std::string_view> policy_names();
-
-// The one of `names` that takes the fewest letters changed to make it `word`: what
-// was probably meant. REQUIRES: at least one name.
-std::string_view nearest(std::string_view word, std::span<const std::string_view> names);
 
 // What an Aggregator is made of.
 struct Setup {

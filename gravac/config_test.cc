@@ -55,13 +55,6 @@ TEST(Config, KnowsEveryPolicyItNames) {
   }
 }
 
-TEST(Config, NearestIsTheNameWithTheFewestLettersChanged) {
-  const std::string_view names[] = {"lr", "factor", "factor-min", "factor-max"};
-  EXPECT_EQ(nearest("factormax", names), "factor-max");
-  EXPECT_EQ(nearest("facter", names), "factor");
-  EXPECT_EQ(nearest("", names), "lr");
-}
-
 TEST(Config, RefusesValuesOutOfRangeInOneLine) {
   EXPECT_EQ(refusal("policy=gravac epsilon=high"), "options: epsilon 'high' found, a number expected");
   EXPECT_EQ(refusal("policy=gravac epsilon=2"), "gravac policy: epsilon 2 found, 0 to 1 expected");
