@@ -1,31 +1,29 @@
 #pragma once
 
-#include <map>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "gravac/aggregator.h"
+#include "gravac/policy/policies.h"
 #include "gravac/util/names.h"
+#include "gravac/util/options.h"
 
 namespace gravac {
 
-// Options by name, as flags, files and other languages give them: "policy",
-// "compressor", "factor", ...; config.cc lists them all.
-using Options = std::map<std::string, std::string>;
-
-// Reads "policy=gravac epsilon=0.7": pairs of name and value, separated by blanks.
-Options options_from_string(std::string_view text);
-
-// The names that options may have, and those of the policies.
+// Every option of the engine, of its compressors and of its policies. The trainer's flags,
+// help and docs are made from this table.
+std::span<const OptionInfo> engine_options();
 std::span<const std::string_view> option_names();
-std::span<const std::string_view> policy_names();
+
+// The headings in engine_options() whose options the trainer offers as they are. Options under
+// other headings concern the trainer's optimizer as well; it has its own by the same names.
+inline constexpr std::string_view kCompressionOptions = "Compression";  // and kPolicyOptions
 
 // What an Aggregator is made of.
 struct Setup {
   std::unique_ptr<Policy> policy;
-  AggregatorOptions options;  // facts hold every option given, so that ranks compare them all
+  AggregatorOptions options;  // facts hold the options given, which ranks compare before the first step
 };
 
 // Throws Error for an unknown name, with the nearest known one, and for values out of range.
