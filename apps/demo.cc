@@ -86,7 +86,7 @@ nlohmann::json summary_in(const std::string& folder) {
 
 int show_demo(const DemoOptions& options) {
   const std::string out = options.out.empty() ? new_folder() : options.out;
-  std::printf("vgg-small on built-in images, %zu workers, %zu steps, over a rehearsed link of %s\n\n",
+  std::printf("vgg-small on built-in images, %zu workers, %zu steps, over a simulated link of %s\n\n",
               options.workers, options.steps, options.link.c_str());
   std::vector<nlohmann::json> summaries;
   for (const Run& run : runs()) {

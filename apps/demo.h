@@ -12,7 +12,7 @@ struct DemoOptions {
   std::string link = "100mbit,1ms";
 };
 
-// Trains one model under five policies over a rehearsed slow link, with real workers,
+// Trains one model under five policies over a simulated slow link, with real workers,
 // and prints what each came to. Returns the exit code.
 int show_demo(const DemoOptions& options);
 

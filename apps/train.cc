@@ -16,34 +16,50 @@
 namespace gravac::apps {
 namespace {
 
-using train::OptionInfo;
 using train::Place;
+using train::TrainOption;
 using train::TrainOptions;
 
-constexpr std::size_t kColumn = 36;  // of help, where descriptions begin
+constexpr std::size_t kColumn = 36, kWidth = 92;  // of help: where descriptions begin, how wide they are
 
-// Both --name and --no-name, so that a flag can take back what a file says; help
-// shows the one that changes something.
+// `text` in lines of at most kWidth characters, cut at blanks and after "|" in lists of choices.
+std::string wrapped(std::string text) {
+  for (std::size_t begin = 0; text.size() - begin > kWidth;) {
+    const std::size_t blank = text.rfind(' ', begin + kWidth), bar = text.rfind('|', begin + kWidth - 1);
+    const bool at_blank = blank != text.npos && blank > begin && (bar == text.npos || blank > bar);
+    if (!at_blank && (bar == text.npos || bar <= begin)) return text;  // one long word
+    if (at_blank) {
+      text[blank] = '\n';
+    } else {
+      text.insert(bar + 1, 1, '\n');
+    }
+    begin = (at_blank ? blank : bar + 1) + 1;
+  }
+  return text;
+}
+
+// Adds --name and --no-name, so that a flag can overrule the file either way. Help shows
+// the one that differs from the default.
 void add_switch(CLI::App& app, const OptionInfo& option) {
   const std::string name(option.name);
   std::string help(option.help);
-  const bool on = option.otherwise == "true";
+  const bool on = option.default_value == "true";
   app.add_flag("--" + name)->description(help)->group(on ? "" : std::string(option.group));
   if (!help.empty()) help[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(help[0])));
   app.add_flag("--no-" + name)->description("Do not " + help)->group(on ? std::string(option.group) : "");
 }
 
-// The table checks values; here they are all text. Choices too long for the left
-// column go to the right one.
+// Adds --name VALUE, as text: train_options() checks values. Choices that are too long for
+// the left column of the help are shown in the right one.
 void add_value(CLI::App& app, const OptionInfo& option) {
   std::string value(option.value), help(option.help);
   if (option.name.size() + value.size() > kColumn - 6 && option.kind == OptionInfo::Kind::choice) {
     help += ": " + value;
     value = "NAME";
   }
-  if (!option.otherwise.empty()) help += " [" + std::string(option.otherwise) + "]";
+  if (!option.default_value.empty()) help += " [" + std::string(option.default_value) + "]";
   app.add_option("--" + std::string(option.name))
-      ->description(help)
+      ->description(wrapped(help))
       ->group(std::string(option.group))
       ->type_name(value)
       ->expected(1);
@@ -61,7 +77,7 @@ void check_place(const TrainOptions& options, const Place& place) {
   if (place.source == "gravac") return;
   require(options.workers == 0 || place.size == 1, "--workers ", options.workers, " found, but ",
           place.source, " has started ", place.size, " workers already; leave --workers out");
-  require(!options.emulate || place.size == 1, "--emulate rehearses all workers in one process, but ",
+  require(!options.emulate || place.size == 1, "--emulate simulates all workers in one process, but ",
           place.source, " has started ", place.size);
   require(options.backend != "mpi" || place.source != "torchrun",
           "--backend mpi found under torchrun; start the workers by mpirun -n ", place.size);
@@ -99,7 +115,7 @@ Job prepare(train::Settings settings) {
 
 TrainCommand::TrainCommand(CLI::App& train) : app_(train) {
   app_.get_formatter()->column_width(kColumn);
-  for (const OptionInfo& option : train::option_table()) {
+  for (const TrainOption& option : train::option_table()) {
     option.kind == OptionInfo::Kind::flag ? add_switch(app_, option) : add_value(app_, option);
   }
   app_.add_flag("--print-config", print_config_, "Print all options as a TOML file, and stop")
@@ -112,7 +128,7 @@ TrainCommand::TrainCommand(CLI::App& train) : app_(train) {
 
 train::Settings TrainCommand::flags() const {
   train::Settings settings;
-  for (const OptionInfo& option : train::option_table()) {
+  for (const TrainOption& option : train::option_table()) {
     const std::string name(option.name);
     const CLI::Option* given = app_.get_option("--" + name);
     if (option.kind != OptionInfo::Kind::flag) {

@@ -13,19 +13,19 @@ namespace gravac::train {
 namespace {
 
 using Kind = OptionInfo::Kind;
-using Scope = OptionInfo::Scope;
+using Scope = TrainOption::Scope;
 
-// Every option, checked: as given or as the table has it.
+// The value of every option, given or default, checked.
 class Checked {
  public:
   explicit Checked(const Settings& given) {
-    for (const OptionInfo& option : option_table()) {
+    for (const TrainOption& option : option_table()) {
       Setting& setting = all_[std::string(option.name)];
       const auto found = given.find(option.name);
       setting = found != given.end()
                     ? found->second
-                    : Setting{std::string(option.otherwise), "--" + std::string(option.name)};
-      if (found != given.end() || !option.otherwise.empty())
+                    : Setting{std::string(option.default_value), "--" + std::string(option.name)};
+      if (found != given.end() || !option.default_value.empty())
         setting.value = canonical(option, setting.value, setting.source);
       if (found != given.end()) given_.push_back(option.name);
     }
@@ -43,7 +43,7 @@ class Checked {
   std::size_t count(std::string_view name) const {
     return static_cast<std::size_t>(*read<std::int64_t>(text(name)));
   }
-  // As a message names it: "--lr 0.5".
+  // The option and its value as messages name them: "--lr 0.5".
   std::string quote(std::string_view name) const { return source(name) + " " + text(name); }
 
  private:
@@ -112,15 +112,13 @@ TrainOptions::Until until_of(const Setting& setting) {
 
 const Known& known(const std::vector<Known>& all, const Setting& setting, const char* what) {
   std::vector<std::string_view> names;
-  std::string list;
   for (const Known& entry : all) {
     if (entry.name == setting.value) return entry;
     names.push_back(entry.name);
-    list += (list.empty() ? "" : ", ") + entry.name;
   }
   require(!names.empty(), setting.source, ": no ", what, " is built in");
   throw Error(setting.source + ": no such " + what + " '" + setting.value + "'; did you mean '" +
-              std::string(nearest(setting.value, names)) + "'? Known: " + list);
+              std::string(nearest(setting.value, names)) + "'? Known: " + listed(names));
 }
 
 void check_data(const Checked& in, const Catalog& catalog) {
@@ -149,7 +147,7 @@ void check_workers(const Checked& in) {
   require(!(mpi && in.has("interface")), in.quote("interface"), " is for --backend gloo, not mpi");
   if (!in.has("emulate")) return;
   const auto alone = [&](bool good, std::string_view other) {
-    require(good, in.source("emulate"), " rehearses all workers in this process; ", in.source(other), " ",
+    require(good, in.source("emulate"), " simulates all workers in this process; ", in.source(other), " ",
             "cannot be combined with it");
   };
   alone(!in.has("link"), "link");
@@ -161,7 +159,7 @@ void check_workers(const Checked& in) {
 void check_training(const Checked& in) {
   const bool momentum_memory = in.text("memory") == "momentum";
   require(!(momentum_memory && in.on("nesterov")), in.quote("memory"),
-          " keeps the momentum itself and knows no Nesterov; leave ", in.source("nesterov"), " out");
+          " keeps the momentum itself and has no Nesterov; leave ", in.source("nesterov"), " out");
   require(!in.on("nesterov") || in.number("momentum") > 0, in.source("nesterov"),
           " needs a momentum above 0, ", in.quote("momentum"), " found");
   require(!(in.has("steps") && in.has("epochs")), in.quote("steps"), " and ", in.quote("epochs"),
@@ -179,14 +177,14 @@ void check_training(const Checked& in) {
   }
 }
 
-// What the engine is told: values that differ from its own. The momentum memory takes
-// the place of the optimizer's momentum, and gets its options.
-Options engine_options(const Checked& in) {
+// The options that the engine is given: those that differ from its defaults. With memory
+// momentum it also gets the optimizer's momentum, weight decay and clipping, which it then does.
+Options options_for_engine(const Checked& in) {
   Options options;
-  for (const OptionInfo& option : option_table()) {
+  for (const TrainOption& option : option_table()) {
     if (option.scope != Scope::engine || !in.has(option.name)) continue;
     const std::string& value = in.text(option.name);
-    if (option.otherwise.empty() || value != canonical(option, std::string(option.otherwise), "")) {
+    if (option.default_value.empty() || value != canonical(option, std::string(option.default_value), "")) {
       options.emplace(option.name, value);
     }
   }
@@ -197,11 +195,11 @@ Options engine_options(const Checked& in) {
   return options;
 }
 
-// Builds the engine once, for the errors only the library can find.
+// Builds an engine, because the library finds errors that cannot be found here.
 void check_engine(const Checked& in, const Options& options) {
-  const std::string& policy = in.text("policy");
-  const bool both =
-      (in.given("factor-min") && in.given("factor-max")) || policy == "gravac" || policy == "accordion";
+  const PolicyInfo& policy = policy_info(in.text("policy"));
+  const bool both = (in.given("factor-min") && in.given("factor-max")) ||
+                    (policy.reads("factor-min") && policy.reads("factor-max"));
   require(!both || in.number("factor-min") <= in.number("factor-max"), in.quote("factor-min"), " is above ",
           in.quote("factor-max"));
   Layout layout;
@@ -231,7 +229,7 @@ std::string quoted(std::string_view text) {
 std::string to_toml(const Checked& in) {
   std::string all = "# gravac train: every option as in effect; gravac train --config reads it.\n";
   std::string_view group;
-  for (const OptionInfo& option : option_table()) {
+  for (const TrainOption& option : option_table()) {
     if (option.name == "config") continue;
     if (option.group != group) all += "\n# " + std::string(option.group) + "\n";
     group = option.group;
@@ -263,7 +261,7 @@ TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
   check_workers(in);
   check_training(in);
   TrainOptions out;
-  out.engine = engine_options(in);
+  out.engine = options_for_engine(in);
   check_engine(in, out.engine);
 
   out.model = in.text("model");
@@ -305,8 +303,8 @@ TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
   out.interface = in.text("interface");
 
   out.config = to_toml(in);
-  for (const OptionInfo& option : option_table()) {
-    if (option.scope == Scope::run) out.facts.emplace_back(option.name, in.text(option.name));
+  for (const TrainOption& option : option_table()) {
+    if (option.scope == Scope::same) out.facts.emplace_back(option.name, in.text(option.name));
   }
   return out;
 }

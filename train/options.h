@@ -14,7 +14,7 @@
 
 namespace gravac::train {
 
-// What a training run is told to do. options.cc lists the options by name.
+// What a training run is told to do; option_table.cc describes the options.
 struct TrainOptions {
   std::string model = "resnet20", data = "images", data_dir;
 
@@ -25,7 +25,7 @@ struct TrainOptions {
   std::size_t bucket = 0;  // kilobytes of a bucket; 0: a quarter of the gradient, and none after backward
 
   std::size_t batch = 32;  // samples per worker and step
-  // With memory=momentum these three are in `engine` as well, and the optimizer must do without.
+  // With memory=momentum the engine does momentum, weight decay and clipping, and the optimizer must not.
   double lr = 0.1, momentum = 0.9, weight_decay = 5e-4, clip = 0;
   bool nesterov = false;
   std::string schedule = "cosine";  // constant | step | cosine
@@ -67,24 +67,25 @@ struct TrainOptions {
 
   // All of the above as TOML, complete: read as a file it gives the same options.
   std::string config;
-  // What all workers must have alike, for the handshake; the engine's options not included.
+  // Options that must be the same on all workers, which compare them before the first step.
+  // Without the engine's options: the engine compares those.
   std::vector<std::pair<std::string, std::string>> facts;
 
   bool momentum_memory() const;  // the engine has momentum, weight decay and clipping
 };
 
-// A model or data set by name, as much as options need to know.
+// What options need to know of a model or a data set.
 struct Known {
   std::string name, summary;
-  bool text = false;         // of words or characters, not images
+  bool text = false;         // reads or holds words or characters; else images
   bool needs_files = false;  // only with --data-dir
 };
 struct Catalog {
   std::vector<Known> models, data;
 };
 
-// Checks every value, what they say together, and that the engine takes its part.
-// Throws Error: one line, what was found and what is allowed.
+// Checks every value, that the values fit together, and that the engine accepts its own.
+// Throws Error with one line that says what was found and what is allowed.
 TrainOptions train_options(const Settings& settings, const Catalog& catalog);
 
 }  // namespace gravac::train
