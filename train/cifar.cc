@@ -33,21 +33,28 @@ void add_records(const std::string& dir, const std::string& name, const Format& 
   }
 }
 
-}  // namespace
-
-ImageSet read_cifar(const std::string& dir, int classes) {
+ImageSet empty_set(int classes) {
   ImageSet set{.shape = {.classes = classes}, .augment = true};
   set.train.pixels.reserve(50'000 * kPixels);
-  if (classes == 100) {
-    const Format format{"cifar-100-binary", 2, 100};
-    add_records(dir, "train.bin", format, set.train);
-    add_records(dir, "test.bin", format, set.test);
-    return set;
-  }
+  return set;
+}
+
+}  // namespace
+
+ImageSet read_cifar10(const DataOptions& options) {
+  ImageSet set = empty_set(10);
   const Format format{"cifar-10-batches-bin", 1, 10};
   for (const char* part : {"1", "2", "3", "4", "5"})
-    add_records(dir, std::string("data_batch_") + part + ".bin", format, set.train);
-  add_records(dir, "test_batch.bin", format, set.test);
+    add_records(options.dir, std::string("data_batch_") + part + ".bin", format, set.train);
+  add_records(options.dir, "test_batch.bin", format, set.test);
+  return set;
+}
+
+ImageSet read_cifar100(const DataOptions& options) {
+  ImageSet set = empty_set(100);
+  const Format format{"cifar-100-binary", 2, 100};
+  add_records(options.dir, "train.bin", format, set.train);
+  add_records(options.dir, "test.bin", format, set.test);
   return set;
 }
 

@@ -14,6 +14,7 @@
 #include <set>
 #include <vector>
 
+#include "gravac/table_testing.h"
 #include "gravac/util/require.h"
 #include "train/data_sets.h"
 
@@ -386,6 +387,10 @@ TEST_F(DataFiles, AugmentationIsAShiftOverBlackAndAMirrorImage) {
   EXPECT_EQ(seen.size(), allowed.size());
 }
 
+TEST(Data, HasACompleteTable) {
+  EXPECT_EQ(testing::table_defects(data_sets()), "");
+}
+
 TEST(Data, KnowsItsNames) {
   for (const DataInfo& info : data_sets()) {
     if (info.needs_dir) {
@@ -449,7 +454,7 @@ TEST(Data, ImagesAreBalancedAndNormalised) {
 
 // In nats a word; the models are words and pairs of words counted in the training part.
 TEST(Data, TheCorpusFollowsZipfAndHasMoreToLearnThanFrequencies) {
-  const TokenSet set = write_corpus(0);
+  const TokenSet set = write_corpus({});
   std::vector<double> single(1000, 0.01);
   std::map<std::pair<int, int>, double> pairs;
   for (std::size_t i = 0; i + 1 < set.train.size(); ++i) {

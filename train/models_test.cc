@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "gravac/table_testing.h"
 #include "gravac/util/require.h"
 
 namespace gravac::train {
@@ -88,6 +89,10 @@ TEST(Models, OfFullSizeReadSmallImages) {
   EXPECT_EQ(parameters(*model), 42'520'650);
   const torch::NoGradGuard no_grad;
   EXPECT_EQ(model->forward(inputs(kCifar, 2)).sizes(), (std::vector<std::int64_t>{2, 10}));
+}
+
+TEST(Models, HaveACompleteTable) {
+  EXPECT_EQ(testing::table_defects(models()), "");
 }
 
 TEST(Models, RefuseAnUnknownName) {

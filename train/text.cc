@@ -39,7 +39,9 @@ std::vector<std::uint8_t> read_text_file(const std::string& path) {
 
 }  // namespace
 
-TokenSet read_words(const std::string& dir) {
+// Words are what is between blanks; the end of a line is a word as well, <eos>.
+TokenSet read_words(const DataOptions& options) {
+  const std::string& dir = options.dir;
   const auto trained = read_text_file(find_file(dir, {"ptb.train.txt", "train.txt"}));
   const auto tested =
       read_text_file(find_file(dir, {"ptb.valid.txt", "valid.txt", "ptb.test.txt", "test.txt"}));
@@ -58,7 +60,9 @@ TokenSet read_words(const std::string& dir) {
   return set;
 }
 
-TokenSet read_text(const std::string& path) {
+// The bytes of a file, or of input.txt in a folder; the last tenth is to test on.
+TokenSet read_text(const DataOptions& options) {
+  const std::string& path = options.dir;
   const bool folder = std::filesystem::is_directory(path);
   const std::vector<std::uint8_t> bytes = read_text_file(folder ? find_file(path, {"input.txt"}) : path);
   std::array<std::int32_t, 256> numbers{};
