@@ -67,6 +67,7 @@ gravac_test(util/workers)
 add_test(NAME layering COMMAND ${PROJECT_SOURCE_DIR}/tests/layering ${PROJECT_SOURCE_DIR})
 if(Torch_FOUND)  # only then are there models and data to name
   add_test(NAME cli COMMAND ${PROJECT_SOURCE_DIR}/tests/cli $<TARGET_FILE:gravac_program>)
+  add_test(NAME docs COMMAND ${PROJECT_SOURCE_DIR}/tests/docs $<TARGET_FILE:gravac_program> ${PROJECT_SOURCE_DIR})
 endif()
 if(TARGET gravac_program)
   add_test(NAME program COMMAND ${PROJECT_SOURCE_DIR}/tests/program $<TARGET_FILE:gravac_program>)

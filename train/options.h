@@ -76,7 +76,7 @@ struct TrainOptions {
 
 // What options need to know of a model or a data set.
 struct Known {
-  std::string name, summary;
+  std::string name, description;
   bool text = false;         // reads or holds words or characters; else images
   bool needs_files = false;  // only with --data-dir
 };
