@@ -105,6 +105,12 @@ inline Layout uneven_layout(std::size_t n) {
   return layout;
 }
 
+// The names of all compressors in the table.
+inline std::vector<std::string> all_compressors() {
+  const auto names = compressor_names();
+  return {names.begin(), names.end()};
+}
+
 // Whether a compressor may keep `count` entries when asked for `keep`, by its line in the table.
 inline bool respects_keep(const std::string& compressor, std::size_t count, std::size_t keep) {
   const CompressorInfo& info = compressor_info(compressor);
