@@ -112,7 +112,7 @@ std::string kept(const CompressorInfo& info) {
 std::string compressor_table() {
   std::vector<Row> rows;
   for (const CompressorInfo& info : compressors()) {
-    rows.push_back({code(info.name), kept(info), info.shared_positions() ? "the same" : "each its own",
+    rows.push_back({code(info.name), kept(info), info.shared_positions ? "the same" : "each its own",
                     std::string(info.description)});
   }
   return table({"compressor", "entries it keeps", "positions on the workers", "what it does"}, rows);

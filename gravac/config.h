@@ -16,9 +16,10 @@ namespace gravac {
 std::span<const OptionInfo> engine_options();
 std::span<const std::string_view> option_names();
 
-// The headings in engine_options() whose options the trainer offers as they are. Options under
-// other headings concern the trainer's optimizer as well; it has its own by the same names.
-inline constexpr std::string_view kCompressionOptions = "Compression";  // and kPolicyOptions
+// A heading in engine_options(). The trainer offers the options under this heading and under
+// kPolicyOptions as they are. It has its own options by the names under other headings, such as
+// momentum, because they concern its optimizer as well.
+inline constexpr std::string_view kCompressionOptions = "Compression";
 
 // What an Aggregator is made of.
 struct Setup {

@@ -286,7 +286,7 @@ PYBIND11_MODULE(_engine, m) {
   m.def("compressors", [] {  // by name: whether positions are the same on all ranks
     py::dict all;
     for (const CompressorInfo& info : compressors())
-      all[py::str(std::string(info.name))] = info.shared_positions();
+      all[py::str(std::string(info.name))] = info.shared_positions;
     return all;
   });
   m.def("policies", [] {

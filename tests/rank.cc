@@ -129,7 +129,7 @@ void laws(Comm& comm) {
   for (std::size_t c = 0; c < compressors.size(); ++c) {
     std::vector<std::optional<Route>> usable;
     for (const RouteInfo& info : routes()) {
-      if (info.route != Route::shared || compressors[c].shared_positions()) usable.push_back(info.route);
+      if (info.route != Route::shared || compressors[c].shared_positions) usable.push_back(info.route);
     }
     for (std::size_t p = 0; p < policies.size(); ++p) {
       constexpr Values kValues[] = {Values::fp32, Values::fp16, Values::bf16};

@@ -13,9 +13,12 @@ namespace gravac {
 
 namespace {
 
+// The words of compressors.def for shared_positions.
+constexpr bool own_of_each_rank = false, same_on_all_ranks = true;
+
 constexpr CompressorInfo kCompressors[] = {
 #define COMPRESSOR(name, positions, fewest, most, description) \
-  {#name, description, Positions::positions, fewest, most, make_##name},
+  {#name, description, positions, fewest, most, make_##name},
 #include "gravac/codec/select/compressors.def"
 #undef COMPRESSOR
 };

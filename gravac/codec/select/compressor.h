@@ -66,19 +66,14 @@ class Threshold : public Compressor {
                      Scratch& scratch) const = 0;
 };
 
-// Whether all ranks pick the same positions. Positions that are the same need not be sent.
-enum class Positions { own_of_each_rank, same_on_all_ranks };
-
 // A line of the table of compressors, compressors.def.
 struct CompressorInfo {
   std::string_view name;
-  std::string_view description;  // one sentence
-  Positions positions = Positions::own_of_each_rank;
+  std::string_view description;   // one sentence
+  bool shared_positions = false;  // all ranks pick the same positions, which then need not be sent
   // Asked for `keep` entries it picks at least fewest * keep and at most most * keep.
   double fewest = 1, most = 1;
   std::unique_ptr<Compressor> (*make)() = nullptr;
-
-  bool shared_positions() const { return positions == Positions::same_on_all_ranks; }
 };
 
 std::span<const CompressorInfo> compressors();
