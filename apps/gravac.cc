@@ -90,6 +90,11 @@ CLI::App* add_compressors(CLI::App& app, gravac::apps::CompressorsOptions& optio
   return show;
 }
 
+gravac::apps::ListFormat list_format(bool json, bool markdown) {
+  using gravac::apps::ListFormat;
+  return json ? ListFormat::json : markdown ? ListFormat::markdown : ListFormat::text;
+}
+
 int usage_error(const std::string& what) {
   std::fprintf(stderr, "gravac: %s\n", what.c_str());
   return 2;
@@ -107,13 +112,14 @@ int main(int argc, char** argv) {
 
   CLI::App* train = add_command(app, "train", "Train a model on one machine or many");
   gravac::apps::TrainCommand training(*train);
-  bool json = false;
-  CLI::App* list =
-      add_command(app, "list", "List the models, data sets, compressors, policies and exchanges");
-  list->add_flag("--json", json, "Print JSON");
+  bool json = false, markdown = false;
+  CLI::App* list = add_command(
+      app, "list", "List models, data sets, compressors, policies and exchanges with a description");
+  CLI::Option* as_json = list->add_flag("--json", json, "As JSON");
+  list->add_flag("--markdown", markdown, "As the tables of docs/, in Markdown")->excludes(as_json);
   CLI::App* doctor =
-      add_command(app, "doctor", "Check what this machine and this build can do, and report problems");
-  doctor->add_flag("--json", json, "Print JSON");
+      add_command(app, "doctor", "Report what this machine and build can do, and what is wrong");
+  doctor->add_flag("--json", json, "As JSON");
   gravac::apps::DemoOptions demo_options;
   CLI::App* demo = add_demo(app, demo_options);
   gravac::apps::CompressorsOptions compressors;
@@ -133,7 +139,7 @@ int main(int argc, char** argv) {
   try {
     if (train->parsed()) return training.run({argv, argv + argc});
     if (demo->parsed()) return gravac::apps::show_demo(demo_options);
-    if (list->parsed()) gravac::apps::show_list(json);
+    if (list->parsed()) gravac::apps::show_list(list_format(json, markdown));
     if (doctor->parsed()) return gravac::apps::show_doctor(json);
     if (show->parsed()) gravac::apps::show_compressors(compressors);
   } catch (const std::exception& error) {

@@ -16,18 +16,34 @@
 namespace gravac::apps {
 namespace {
 
-using train::OptionInfo;
 using train::Place;
+using train::TrainOption;
 using train::TrainOptions;
 
-constexpr std::size_t kColumn = 36;  // at which descriptions begin in --help
+constexpr std::size_t kColumn = 36, kWidth = 92;  // of help: where descriptions begin, how wide they are
 
-// Adds both --name and --no-name, so that the command line can overrule a variable or the file in either
-// direction. Help shows only the one that is not the default.
+// `text` in lines of at most kWidth characters, cut at blanks and after "|" in lists of choices.
+std::string wrapped(std::string text) {
+  for (std::size_t begin = 0; text.size() - begin > kWidth;) {
+    const std::size_t blank = text.rfind(' ', begin + kWidth), bar = text.rfind('|', begin + kWidth - 1);
+    const bool at_blank = blank != text.npos && blank > begin && (bar == text.npos || blank > bar);
+    if (!at_blank && (bar == text.npos || bar <= begin)) return text;  // one long word
+    if (at_blank) {
+      text[blank] = '\n';
+    } else {
+      text.insert(bar + 1, 1, '\n');
+    }
+    begin = (at_blank ? blank : bar + 1) + 1;
+  }
+  return text;
+}
+
+// Adds --name and --no-name, so that a flag can overrule the file either way. Help shows
+// the one that differs from the default.
 void add_switch(CLI::App& app, const OptionInfo& option) {
   const std::string name(option.name);
   std::string help(option.help);
-  const bool on = option.otherwise == "true";
+  const bool on = option.default_value == "true";
   app.add_flag("--" + name)->description(help)->group(on ? "" : std::string(option.group));
   if (!help.empty()) help[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(help[0])));
   app.add_flag("--no-" + name)->description("Do not " + help)->group(on ? std::string(option.group) : "");
@@ -41,9 +57,9 @@ void add_value(CLI::App& app, const OptionInfo& option) {
     help += ": " + value;
     value = "NAME";
   }
-  if (!option.otherwise.empty()) help += " [" + std::string(option.otherwise) + "]";
+  if (!option.default_value.empty()) help += " [" + std::string(option.default_value) + "]";
   app.add_option("--" + std::string(option.name))
-      ->description(help)
+      ->description(wrapped(help))
       ->group(std::string(option.group))
       ->type_name(value)
       ->expected(1);
@@ -104,7 +120,7 @@ Job prepare(train::Settings settings) {
 
 TrainCommand::TrainCommand(CLI::App& train) : app_(train) {
   app_.get_formatter()->column_width(kColumn);
-  for (const OptionInfo& option : train::option_table()) {
+  for (const TrainOption& option : train::option_table()) {
     option.kind == OptionInfo::Kind::flag ? add_switch(app_, option) : add_value(app_, option);
   }
   app_.add_flag("--print-config", print_config_, "Print all options as a TOML file and exit")
@@ -117,7 +133,7 @@ TrainCommand::TrainCommand(CLI::App& train) : app_(train) {
 
 train::Settings TrainCommand::flags() const {
   train::Settings settings;
-  for (const OptionInfo& option : train::option_table()) {
+  for (const TrainOption& option : train::option_table()) {
     const std::string name(option.name);
     const CLI::Option* given = app_.get_option("--" + name);
     if (option.kind != OptionInfo::Kind::flag) {

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "gravac/codec/select/compressor.h"
 #include "gravac/codec/select/step.h"
 #include "gravac/policy/gain.h"
 #include "gravac/util/buffer.h"
@@ -318,8 +319,9 @@ std::vector<Goal> measure_goals(std::size_t entries, int repeats, int torch_repe
   Candidate two = fused("", {10, 1000}, Send::candidate, "topk", 2);
   Candidate alone1000 = alone(1000), alone100 = alone(100), alone10 = alone(10);
   std::vector<Candidate> others;
-  for (const char* name : {"dgc", "redsync", "sidco", "randomk"}) {
-    others.push_back(fused(std::string(name) + " 10/1000", {10, 1000}, Send::candidate, name));
+  for (const std::string_view name : compressor_names()) {
+    if (name == "topk") continue;  // measured above
+    others.push_back(fused(std::string(name) + " 10/1000", {10, 1000}, Send::candidate, std::string(name)));
   }
   DirectStep direct(entries, 10, 1000);
   Buffer<float> floor_residual{Pages::huge};  // as the step's own

@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 install(TARGETS gravac EXPORT gravac ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS gravac_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(DIRECTORY gravac/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gravac
-        FILES_MATCHING PATTERN "*.h" PATTERN "testing.h" EXCLUDE PATTERN "c_api.h" EXCLUDE)
+        FILES_MATCHING PATTERN "*.h" PATTERN "*testing.h" EXCLUDE PATTERN "c_api.h" EXCLUDE)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gravac)
 install(EXPORT gravac NAMESPACE gravac:: FILE gravac-targets.cmake DESTINATION ${package_dir})

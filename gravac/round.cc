@@ -69,7 +69,7 @@ class Answers {
 Round::Round(const Layout& layout, std::size_t buckets, std::unique_ptr<Policy> policy,
              const EngineOptions& options, Comm& comm)
     : layout_(layout), options_(options), comm_(comm) {
-  const bool shared_positions = options.step.compressor == "randomk";
+  const bool shared_positions = compressor_info(options.step.compressor).shared_positions;
   state_ = std::make_unique<State>(State{.policy = std::move(policy),
                                          .costs = CostModel(comm.size(), layout.entries(), options.values,
                                                             options.route, shared_positions, buckets)});

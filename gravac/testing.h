@@ -184,13 +184,17 @@ inline Layout uneven_layout(std::size_t n) {
   return layout;
 }
 
-// Whether a compressor may keep `count` entries when asked for `keep`.
+// The names of all compressors in the table.
+inline std::vector<std::string> all_compressors() {
+  const auto names = compressor_names();
+  return {names.begin(), names.end()};
+}
+
+// Whether a compressor may keep `count` entries when asked for `keep`, by its line in the table.
 inline bool respects_keep(const std::string& compressor, std::size_t count, std::size_t keep) {
+  const CompressorInfo& info = compressor_info(compressor);
   const auto found = static_cast<double>(count), target = static_cast<double>(keep);
-  if (compressor == "dgc") return found >= 0.7 * target && found <= 1.3 * target;
-  if (compressor == "redsync") return count >= keep && count < std::max<std::size_t>(2 * keep, 1);
-  if (compressor == "sidco") return 2 * count >= keep && count <= 2 * keep;
-  return count == keep;
+  return found >= info.fewest * target && found <= info.most * target;
 }
 
 inline std::vector<float> sum(std::span<const float> a, std::span<const float> b) {

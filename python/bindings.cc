@@ -14,6 +14,7 @@
 
 #include "adapters/parts.h"
 #include "adapters/roll_call.h"
+#include "gravac/codec/select/compressor.h"
 #include "gravac/comm/comm.h"
 #include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
@@ -262,5 +263,16 @@ PYBIND11_MODULE(_engine, m) {
   });
   m.def("check_options",
         [](const Options& options, std::size_t ranks) { gravac::make_setup(options, Layout(1), ranks); });
+  m.def("compressors", [] {  // by name: whether positions are the same on all ranks
+    py::dict all;
+    for (const CompressorInfo& info : compressors())
+      all[py::str(std::string(info.name))] = info.shared_positions;
+    return all;
+  });
+  m.def("policies", [] {
+    py::list all;
+    for (const std::string_view name : policy_names()) all.append(py::str(std::string(name)));
+    return all;
+  });
   m.def("run_in_threads", &run_in_threads);
 }

@@ -22,6 +22,7 @@
 #include "adapters/gloo_comm.h"
 #include "adapters/mpi_comm.h"
 #include "gravac/aggregator.h"
+#include "gravac/config.h"
 #include "gravac/testing.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/require.h"
@@ -67,14 +68,12 @@ class SometimesDense final : public Policy {
   unsigned step_ = 0;
 };
 
-std::unique_ptr<Policy> make_policy(const std::string& name, std::size_t segments) {
-  if (name == "static") return make_static_policy(20);
-  if (name == "gravac")
-    return make_gravac_policy({.ladder = {5, 10, 40}, .epsilon = 0.4, .window = 5, .smoothing = 0.5});
-  if (name == "progress") return make_progress_policy({.interval = 3});
-  if (name == "accordion")
-    return make_accordion_policy({.low = 4, .high = 40, .interval = 7, .segments = segments});
-  return make_dense_policy();
+// A policy of the table that changes its factors often enough for a run of 200 steps.
+EngineSetup setup_of(const std::string& policy, const Layout& layout, std::size_t ranks) {
+  Options options = options_from_string(
+      "factor=20 factor-min=5 factor-max=40 ladder=geometric epsilon=0.4 window=5 smoothing=0.5 interval=3");
+  options["policy"] = policy;
+  return make_setup(options, layout, ranks);
 }
 
 Layout layout_of(std::size_t n) {
@@ -87,6 +86,7 @@ Layout layout_of(std::size_t n) {
 struct Selection {
   std::string compressor, policy;
   std::optional<Route> route;
+  Values values = Values::fp32;
 };
 
 // Runs 200 steps. Throws Error unless all ranks get the same means, dense steps equal a plain all-reduce,
@@ -96,16 +96,13 @@ void run(Comm& comm, const Selection& selection) {
   const std::string what = selection.compressor + ", " + selection.policy + ", " +
                            (selection.route ? std::string(to_string(*selection.route)) : "auto");
   SteadyClock clock;
-  EngineOptions options;
-  options.step.compressor = selection.compressor;
-  options.step.granularity = selection.policy == "accordion" ? Granularity::layer : Granularity::global;
-  options.route = selection.route;
-  options.values = selection.compressor == "dgc"     ? Values::fp16
-                   : selection.compressor == "sidco" ? Values::bf16
-                                                     : Values::fp32;
-  auto policy = std::make_unique<SometimesDense>(make_policy(selection.policy, 2));
-  Aggregator aggregator(layout_of(n), std::move(policy), options, comm, clock);
-  std::vector<double> lost(n, 0);  // on this rank: gradients, less means, less the residual at the end
+  EngineSetup setup = setup_of(selection.policy, layout_of(n), comm.size());
+  setup.options.step.compressor = selection.compressor;
+  setup.options.route = selection.route;
+  setup.options.values = selection.values;
+  auto policy = std::make_unique<SometimesDense>(std::move(setup.policy));
+  Aggregator aggregator(layout_of(n), std::move(policy), setup.options, comm, clock);
+  std::vector<double> lost(n, 0);
   std::uint64_t digest = 0;
   std::size_t dense = 0;
   for (std::size_t step = 0; step < steps; ++step) {
@@ -131,17 +128,20 @@ void run(Comm& comm, const Selection& selection) {
   for (const double other : all) require(other == all[0], "ranks differ with ", what);
 }
 
-// Every compressor with every policy. The exchange changes from one pair to the next, so that every
-// policy meets all of them.
+// Every compressor with every policy. Exchanges and formats of values take turns, so that each
+// compressor and each policy meets every one of them.
 void laws(Comm& comm) {
-  const std::vector<std::optional<Route>> routes = {std::nullopt, Route::all_gather, Route::reduce_scatter,
-                                                    Route::dense, Route::shared};
-  const char* const compressors[] = {"topk", "dgc", "redsync", "randomk", "sidco"};
-  const char* const policies[] = {"dense", "static", "gravac", "progress", "accordion"};
-  for (std::size_t c = 0; c < 5; ++c) {
-    for (std::size_t p = 0; p < 5; ++p) {
-      const bool shares = std::string(compressors[c]) == "randomk";
-      run(comm, {compressors[c], policies[p], routes[(c + 2 * p) % (shares ? 5 : 4)]});
+  const auto compressors = gravac::compressors();
+  const auto policies = gravac::policies();
+  for (std::size_t c = 0; c < compressors.size(); ++c) {
+    std::vector<std::optional<Route>> usable;
+    for (const RouteInfo& info : routes()) {
+      if (info.route != Route::shared || compressors[c].shared_positions) usable.push_back(info.route);
+    }
+    for (std::size_t p = 0; p < policies.size(); ++p) {
+      constexpr Values kValues[] = {Values::fp32, Values::fp16, Values::bf16};
+      run(comm, {std::string(compressors[c].name), std::string(policies[p].name),
+                 usable[(c + 2 * p) % usable.size()], kValues[c % 3]});
     }
   }
   // Empty messages, and messages of a different length on each rank.

@@ -35,21 +35,28 @@ void add_records(const std::string& dir, const std::string& name, const Format& 
   }
 }
 
+ImageSet empty_set(int classes) {
+  ImageSet set{.shape = {.classes = classes}, .augment = true};
+  set.train.pixels.reserve(50'000 * kPixels);
+  return set;
+}
+
 }  // namespace
 
-ImageSet read_cifar(const std::string& dir, int classes) {
-  ImageSet set{.shape = {.classes = classes}, .augment = true};
-  set.train.pixels.reserve(50'000 * kPixels);  // training images in either set
-  if (classes == 100) {
-    const Format format{"cifar-100-binary", 2, 100};
-    add_records(dir, "train.bin", format, set.train);
-    add_records(dir, "test.bin", format, set.test);
-    return set;
-  }
+ImageSet read_cifar10(const DataOptions& options) {
+  ImageSet set = empty_set(10);
   const Format format{"cifar-10-batches-bin", 1, 10};
   for (const char* part : {"1", "2", "3", "4", "5"})
-    add_records(dir, std::string("data_batch_") + part + ".bin", format, set.train);
-  add_records(dir, "test_batch.bin", format, set.test);
+    add_records(options.dir, std::string("data_batch_") + part + ".bin", format, set.train);
+  add_records(options.dir, "test_batch.bin", format, set.test);
+  return set;
+}
+
+ImageSet read_cifar100(const DataOptions& options) {
+  ImageSet set = empty_set(100);
+  const Format format{"cifar-100-binary", 2, 100};
+  add_records(options.dir, "train.bin", format, set.train);
+  add_records(options.dir, "test.bin", format, set.test);
   return set;
 }
 

@@ -61,8 +61,9 @@ class Language {
 
 }  // namespace
 
-TokenSet write_corpus(std::uint64_t seed) {
-  Stream random({seed, 0, 2});
+// 200,000 words to train on, 20,000 to test on.
+TokenSet write_corpus(const DataOptions& options) {
+  Stream random({options.seed, 0, 2});
   const Language language(random);
   TokenSet set{.words = kWords};
   auto write = [&, before = 0u, last = 1u](std::size_t count, std::vector<std::int32_t>& tokens) mutable {

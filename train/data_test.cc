@@ -14,6 +14,8 @@
 #include <set>
 #include <vector>
 
+#include "gravac/table_testing.h"
+#include "gravac/util/names.h"
 #include "gravac/util/require.h"
 #include "train/data_sets.h"
 
@@ -390,6 +392,10 @@ TEST_F(DataFiles, AugmentationIsAShiftOverBlackAndAMirrorImage) {
   EXPECT_EQ(seen.size(), allowed.size());
 }
 
+TEST(Data, HasACompleteTable) {
+  EXPECT_EQ(testing::table_defects(data_sets()), "");
+}
+
 TEST(Data, KnowsItsNames) {
   for (const DataInfo& info : data_sets()) {
     if (info.needs_dir) {
@@ -403,9 +409,7 @@ TEST(Data, KnowsItsNames) {
     make_data("imagenet", {});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "data: no such data set 'imagenet'; known: images, corpus, cifar10, cifar100, mnist, words, text");
+    EXPECT_EQ(error.what(), "data: no such data set 'imagenet'; known: " + listed(names_of(data_sets())));
   }
   try {
     make_data("cifar10", {});
@@ -454,7 +458,7 @@ TEST(Data, ImagesAreBalancedAndNormalised) {
 // Compares the cross-entropy on the test part, in nats per word, of two models counted on the training
 // part: word frequencies alone, and word frequencies mixed with pairs of words.
 TEST(Data, TheCorpusFollowsZipfAndHasMoreToLearnThanFrequencies) {
-  const TokenSet set = write_corpus(0);
+  const TokenSet set = write_corpus({});
   std::vector<double> single(1000, 0.01);
   std::map<std::pair<int, int>, double> pairs;
   for (std::size_t i = 0; i + 1 < set.train.size(); ++i) {

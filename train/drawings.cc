@@ -175,8 +175,9 @@ Images draw_part(std::size_t count, std::uint64_t part, std::uint64_t seed) {
 
 }  // namespace
 
-ImageSet draw_images(std::uint64_t seed) {
-  return {.shape = {}, .train = draw_part(8000, 0, seed), .test = draw_part(2000, 1, seed)};
+// 8000 images to train on, 2000 to test on; every tenth image shows the same kind of shape.
+ImageSet draw_images(const DataOptions& options) {
+  return {.shape = {}, .train = draw_part(8000, 0, options.seed), .test = draw_part(2000, 1, options.seed)};
 }
 
 }  // namespace gravac::train

@@ -100,11 +100,8 @@ void push_wide_head(nn::Sequential& layers, std::int64_t features, std::int64_t 
   layers->push_back("classifier", nn::Linear(width, classes));
 }
 
-}  // namespace
-
-// The ResNet for small images of the paper's section 4.2, with 6 * blocks + 2 layers: 3 blocks per
-// stage make ResNet-20.
-std::shared_ptr<Model> make_resnet(const Shape& shape, std::int64_t blocks) {
+// Three stages of `blocks` blocks each.
+std::shared_ptr<Model> small_resnet(const Shape& shape, std::int64_t blocks) {
   nn::Sequential layers;
   layers->push_back("conv", conv(shape.channels, 16, 3, 1));
   layers->push_back("norm", nn::BatchNorm2d(16));
@@ -121,6 +118,16 @@ std::shared_ptr<Model> make_resnet(const Shape& shape, std::int64_t blocks) {
   }
   push_classifier(layers, in, shape.classes);
   return std::make_shared<Chain>(layers);
+}
+
+}  // namespace
+
+std::shared_ptr<Model> make_resnet20(const Shape& shape) {
+  return small_resnet(shape, 3);
+}
+
+std::shared_ptr<Model> make_resnet8(const Shape& shape) {
+  return small_resnet(shape, 1);
 }
 
 std::shared_ptr<Model> make_resnet101(const Shape& shape) {

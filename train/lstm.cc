@@ -43,8 +43,16 @@ class Lstm : public Model {
 
 }  // namespace
 
-std::shared_ptr<Model> make_lstm(const Shape& shape, std::int64_t units, double dropout) {
-  return std::make_shared<Lstm>(shape.classes, units, dropout);
+std::shared_ptr<Model> make_lstm_1500(const Shape& shape) {
+  return std::make_shared<Lstm>(shape.classes, 1500, 0.65);
+}
+
+std::shared_ptr<Model> make_lstm_650(const Shape& shape) {
+  return std::make_shared<Lstm>(shape.classes, 650, 0.5);
+}
+
+std::shared_ptr<Model> make_lstm_200(const Shape& shape) {
+  return std::make_shared<Lstm>(shape.classes, 200, 0);
 }
 
 }  // namespace gravac::train

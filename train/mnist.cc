@@ -59,7 +59,8 @@ Images read_part(const std::string& dir, const std::string& part, Shape& shape) 
 
 }  // namespace
 
-ImageSet read_mnist(const std::string& dir) {
+ImageSet read_mnist(const DataOptions& options) {
+  const std::string& dir = options.dir;
   ImageSet set{.shape = {.channels = 1, .classes = 10}};
   set.train = read_part(dir, "train", set.shape);
   Shape test_shape = set.shape;

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "gravac/table_testing.h"
+#include "gravac/util/names.h"
 #include "gravac/util/require.h"
 
 namespace gravac::train {
@@ -90,10 +92,13 @@ TEST(Models, OfFullSizeReadSmallImages) {
   EXPECT_EQ(model->forward(inputs(kCifar, 2)).sizes(), (std::vector<std::int64_t>{2, 10}));
 }
 
+TEST(Models, HaveACompleteTable) {
+  EXPECT_EQ(testing::table_defects(models()), "");
+}
+
 TEST(Models, RefuseAnUnknownName) {
   EXPECT_EQ(refusal("resnet", kCifar),
-            "models: no such model 'resnet'; known: resnet101, resnet20, resnet8, vgg16, vgg-small, mlp, "
-            "lstm-1500, lstm-650, lstm-200, transformer");
+            "models: no such model 'resnet'; known: " + listed(names_of(models())));
 }
 
 TEST(Models, RefuseDataThatDoesNotFit) {

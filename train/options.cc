@@ -13,20 +13,20 @@ namespace gravac::train {
 namespace {
 
 using Kind = OptionInfo::Kind;
-using Scope = OptionInfo::Scope;
+using Scope = TrainOption::Scope;
 
 // The value of every option, as given or the table's default. The constructor checks each value by
 // itself and throws Error.
 class Checked {
  public:
   explicit Checked(const Settings& given) {
-    for (const OptionInfo& option : option_table()) {
+    for (const TrainOption& option : option_table()) {
       Setting& setting = all_[std::string(option.name)];
       const auto found = given.find(option.name);
       setting = found != given.end()
                     ? found->second
-                    : Setting{std::string(option.otherwise), "--" + std::string(option.name)};
-      if (found != given.end() || !option.otherwise.empty())
+                    : Setting{std::string(option.default_value), "--" + std::string(option.name)};
+      if (found != given.end() || !option.default_value.empty())
         setting.value = canonical(option, setting.value, setting.source);
       if (found != given.end()) given_.push_back(option.name);
     }
@@ -119,15 +119,13 @@ TrainOptions::Until until_of(const Setting& setting) {
 // The model or data set that the setting names. Throws Error with the known names and the nearest one.
 const Known& known(const std::vector<Known>& all, const Setting& setting, const char* what) {
   std::vector<std::string_view> names;
-  std::string list;
   for (const Known& entry : all) {
     if (entry.name == setting.value) return entry;
     names.push_back(entry.name);
-    list += (list.empty() ? "" : ", ") + entry.name;
   }
   require(!names.empty(), setting.source, ": this build has no ", what);
   throw Error(setting.source + ": no such " + what + " '" + setting.value + "'; did you mean '" +
-              std::string(nearest(setting.value, names)) + "'? Known: " + list);
+              std::string(nearest(setting.value, names)) + "'? Known: " + listed(names));
 }
 
 // Model, data set and metric must fit together, and files be given exactly if the data set needs them.
@@ -188,15 +186,14 @@ void check_training(const Checked& in) {
   }
 }
 
-// The options for gravac::make_setup(): those of the engine whose value is not the engine's default.
-// With memory=momentum the engine applies momentum, weight decay and clipping in place of the
-// optimizer, and gets those options too.
-Options engine_options(const Checked& in) {
+// The options that the engine is given: those that differ from its defaults. With memory
+// momentum it also gets the optimizer's momentum, weight decay and clipping, which it then does.
+Options options_for_engine(const Checked& in) {
   Options options;
-  for (const OptionInfo& option : option_table()) {
+  for (const TrainOption& option : option_table()) {
     if (option.scope != Scope::engine || !in.has(option.name)) continue;
     const std::string& value = in.text(option.name);
-    if (option.otherwise.empty() || value != canonical(option, std::string(option.otherwise), "")) {
+    if (option.default_value.empty() || value != canonical(option, std::string(option.default_value), "")) {
       options.emplace(option.name, value);
     }
   }
@@ -208,14 +205,11 @@ Options engine_options(const Checked& in) {
   return options;
 }
 
-// Builds the engine once, on a layout of 64 entries, so that options which only the library can judge
-// are refused before any worker is started.
+// Builds an engine, because the library finds errors that cannot be found here.
 void check_engine(const Checked& in, const Options& options) {
-  const std::string& policy = in.text("policy");
-  // The bounds are compared if the user has given both, or if the policy uses both. A policy that uses
-  // neither, such as static, shall not fail because one of them is beyond the other's default.
-  const bool both =
-      (in.given("factor-min") && in.given("factor-max")) || policy == "gravac" || policy == "accordion";
+  const PolicyInfo& policy = policy_info(in.text("policy"));
+  const bool both = (in.given("factor-min") && in.given("factor-max")) ||
+                    (policy.reads("factor-min") && policy.reads("factor-max"));
   require(!both || in.number("factor-min") <= in.number("factor-max"), in.quote("factor-min"), " is above ",
           in.quote("factor-max"));
   Layout layout;
@@ -247,7 +241,7 @@ std::string quoted(std::string_view text) {
 std::string to_toml(const Checked& in) {
   std::string all = "# All options of this run. To use them again: gravac train --config THIS_FILE\n";
   std::string_view group;
-  for (const OptionInfo& option : option_table()) {
+  for (const TrainOption& option : option_table()) {
     if (option.name == "config") continue;
     if (option.group != group) all += "\n# " + std::string(option.group) + "\n";
     group = option.group;
@@ -279,7 +273,7 @@ TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
   check_workers(in);
   check_training(in);
   TrainOptions out;
-  out.engine = engine_options(in);
+  out.engine = options_for_engine(in);
   check_engine(in, out.engine);
 
   out.model = in.text("model");
@@ -321,8 +315,8 @@ TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
   out.interface = in.text("interface");
 
   out.config = to_toml(in);
-  for (const OptionInfo& option : option_table()) {
-    if (option.scope == Scope::run) out.facts.emplace_back(option.name, in.text(option.name));
+  for (const TrainOption& option : option_table()) {
+    if (option.scope == Scope::same) out.facts.emplace_back(option.name, in.text(option.name));
   }
   return out;
 }

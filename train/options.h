@@ -80,12 +80,11 @@ struct TrainOptions {
   bool momentum_memory() const;
 };
 
-// What the check of options needs to know about a model or data set. Passed in, so that options can
-// be checked, and tested, without torch.
+// What options need to know of a model or a data set.
 struct Known {
-  std::string name, summary;
-  bool text = false;         // words or characters, not images
-  bool needs_files = false;  // read from --data-dir
+  std::string name, description;
+  bool text = false;         // reads or holds words or characters; else images
+  bool needs_files = false;  // only with --data-dir
 };
 struct Catalog {
   std::vector<Known> models, data;

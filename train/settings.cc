@@ -70,7 +70,7 @@ void merge(Settings& settings, Settings more) {
 void add_variables(Settings& settings, std::span<const char* const> environment) {
   Settings given;
   std::vector<std::string> variables;
-  for (const OptionInfo& option : option_table()) variables.push_back(variable_of(option.name));
+  for (const TrainOption& option : option_table()) variables.push_back(variable_of(option.name));
   for (const std::string_view entry : environment) {
     if (!entry.starts_with("GRAVAC_") || entry.starts_with("GRAVAC_WORKER_")) continue;
     const std::size_t equals = std::min(entry.find('='), entry.size());
@@ -90,7 +90,7 @@ void add_variables(Settings& settings, std::span<const char* const> environment)
 
 void add_file(Settings& settings, const std::string& path) {
   std::vector<std::string_view> names;
-  for (const OptionInfo& option : option_table()) {
+  for (const TrainOption& option : option_table()) {
     if (option.name != "config") names.push_back(option.name);
   }
   Settings found;

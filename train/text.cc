@@ -39,9 +39,9 @@ std::vector<std::uint8_t> read_text_file(const std::string& path) {
 
 }  // namespace
 
-// Words are numbered in the order in which the training file first has them. <unk> is added after the
-// training text has been read, so that it is there even if the training text does not use it.
-TokenSet read_words(const std::string& dir) {
+// Words are what is between blanks; the end of a line is a word as well, <eos>.
+TokenSet read_words(const DataOptions& options) {
+  const std::string& dir = options.dir;
   const auto trained = read_text_file(find_file(dir, {"ptb.train.txt", "train.txt"}));
   const auto tested =
       read_text_file(find_file(dir, {"ptb.valid.txt", "valid.txt", "ptb.test.txt", "test.txt"}));
@@ -60,9 +60,9 @@ TokenSet read_words(const std::string& dir) {
   return set;
 }
 
-// Tokens are numbered by byte value, without gaps for values that do not occur: a smaller vocabulary
-// makes a smaller last layer.
-TokenSet read_text(const std::string& path) {
+// The bytes of a file, or of input.txt in a folder; the last tenth is to test on.
+TokenSet read_text(const DataOptions& options) {
+  const std::string& path = options.dir;
   const bool folder = std::filesystem::is_directory(path);
   const std::vector<std::uint8_t> bytes = read_text_file(folder ? find_file(path, {"input.txt"}) : path);
   std::array<std::int32_t, 256> numbers{};  // token of each byte value; values that do not occur have none

@@ -19,16 +19,15 @@ Arrived = Tuple[List[torch.Tensor], Stage, torch.futures.Future]
 class GravacState(Session):
     """What the hook keeps between steps: `ddp.register_comm_hook(GravacState(...), gravac_hook)`.
 
-    Options are those of the C++ library by the same names, `-` written `_`: policy ("progress"),
-    compressor ("topk"), factor, factor_min, factor_max, epsilon, window, granularity, values, exchange,
-    memory, ...; docs/python.md has them all. Defaults are good ones.
+    Options are those of the C++ library by the same names, with `_` for `-`: policy ("progress"),
+    compressor ("topk"), factor, exchange, memory and others; docs/python.md has the table.
 
     model: names the parameters, in state_dict() and in messages, and fixes their order.
-    process_group: a group to use; else one like the default group is made.
+    process_group: group to use; default: a new group like the default group.
     timeout: seconds after which a rank that does not answer is an error.
-    samples: of this rank in a step; only reported.
+    samples: samples of this rank in a step; only for reports.
     optimizer: the SGD whose momentum `memory="momentum"` takes over.
-    scaler: the GradScaler in use; what waits follows its scale.
+    scaler: the GradScaler in use; unsent gradients are rescaled when its scale changes.
     log: a SummaryWriter, or a function that takes a report; called every `log_every` steps.
     """
 

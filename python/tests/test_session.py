@@ -10,6 +10,7 @@ import torch.distributed as dist
 from ranks import SIZES, Fed, ddp, flat, gradients_of, run
 
 import gravac
+from gravac import _engine
 
 KINDS = ["hook", "aggregator"]
 STATIC = dict(policy="static", factor=10, exchange="all-gather")
@@ -175,7 +176,7 @@ def refusal(rank, options):
         (dict(polcy="dense"), "options: no such option 'polcy'; did you mean 'policy'?"),
         (
             dict(policy="magic"),
-            "policy: no such policy 'magic'; known: dense, static, gravac, progress, accordion",
+            "policy: no such policy 'magic'; known: " + ", ".join(_engine.policies()),
         ),
         (dict(compressor="top-k"), "no such compressor 'top-k'"),
         (dict(policy="static", factor=0.5), "factor: 0.5 found, a number >= 1 expected"),
