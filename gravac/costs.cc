@@ -66,9 +66,8 @@ void CostModel::learn(const StepTimes& times) {
   (times.sparse ? compress_sparse_ : compress_dense_).add(times.compress);
   if (times.decoded_entries > 0) decode_per_entry_.add(times.decode / times.decoded_entries);
   if (ranks_ == 1) return;
-  constexpr double kAgreedBytes = 16 * 8;  // what Round::agree sends
   const auto others = static_cast<double>(ranks_ - 1);
-  const Volume agreed{others, others * kAgreedBytes};
+  const Volume agreed{others, others * kMessageBytes};
   link_.learn(agreed, times.agree);
   link_.learn(times.volume, times.exchange);
   for (Tried& tried : tried_) ++tried.idle;

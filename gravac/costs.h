@@ -65,6 +65,8 @@ Straggler find_straggler(std::span<const double> seconds);
 // serves. All its numbers are agreed, so all ranks predict the same.
 class CostModel final : public StepCosts {
  public:
+  static constexpr std::size_t kMessageBytes = 16 * 8;  // that each rank sends in Round::agree
+
   // A gradient travels in `buckets` buckets, one after the other.
   CostModel(std::size_t ranks, std::size_t entries, Values values, std::optional<Route> route,
             bool shared_positions, std::size_t buckets = 1);

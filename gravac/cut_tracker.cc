@@ -25,10 +25,6 @@ std::size_t CutTracker::stride() const {
   return std::max<std::size_t>(1, entries_ / kSampled);
 }
 
-std::size_t CutTracker::ordered(double factor) const {
-  return static_cast<std::size_t>(static_cast<double>(entries_) / factor);
-}
-
 void CutTracker::open(const std::optional<Plan>& plan) {
   plan_ = plan;
   found_ = {};

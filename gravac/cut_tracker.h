@@ -55,8 +55,6 @@ class CutTracker {
   void load(std::span<const double> state);
 
  private:
-  std::size_t ordered(double factor) const;
-
   std::size_t entries_;
   std::optional<Plan> plan_;
   std::optional<Thresholds> cuts_;

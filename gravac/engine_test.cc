@@ -269,8 +269,8 @@ double price_with_pauses(double pause, bool tell) {
   double price = 0;
   run_ranks(4, [&](Comm& inner) {
     VirtualClock clock;
-    PacedComm comm(inner, link_from_string("10mbit,1ms"), clock);
-    const Layout layout(100'000);
+    PacedComm comm(inner, link_from_string("5mbit,1ms"), clock);
+    const Layout layout(50'000);
     EngineSetup setup = make_setup(options_from_string("policy=progress"), layout, 4);
     setup.options.compress_seconds_per_entry = 1e-9;
     const auto engine = make_aggregator(layout, std::move(setup), comm, clock);
@@ -300,10 +300,9 @@ double price_with_pauses(double pause, bool tell) {
 
 TEST(Engine, PausesBetweenStepsCostAtMostTwoPercent) {
   const double without = price_with_pauses(0, false);
-  for (const double pause : {10.0, 60.0}) {
-    EXPECT_LE(price_with_pauses(pause, false), 1.02 * without) << pause;
-    EXPECT_LE(price_with_pauses(pause, true), 1.0001 * without) << pause;
-  }
+  EXPECT_LE(price_with_pauses(10, false), 1.02 * without);
+  EXPECT_LE(price_with_pauses(60, false), 1.02 * without);
+  EXPECT_LE(price_with_pauses(60, true), 1.0001 * without);  // who tells pays nothing
 }
 
 // Every way to be refused: nothing has changed, and training goes on.

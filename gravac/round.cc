@@ -30,7 +30,7 @@ struct Told {
   double compute, compress, agree, exchange, decode, decoded_entries, hideable, samples;
   double stop_requested;
 };
-constexpr std::size_t kTold = sizeof(Told) / sizeof(double);
+static_assert(sizeof(Told) == CostModel::kMessageBytes, "the cost model counts on it");
 
 // What all ranks told, by rank, and how it is put together.
 class Answers {

@@ -65,7 +65,7 @@ Traffic SelectingCodec::mean(const Agreed<Order>& order, std::span<float> gradie
     done_ = Done::taken;
     Traffic traffic = exchange_.mean_dense(gradient);
     put_back();
-    round_for_caller(gradient, false);
+    if (!momentum_) round_for_caller(gradient, false);
     return traffic;
   }
   take(*order);
@@ -98,7 +98,7 @@ Traffic SelectingCodec::taken(Traffic traffic, std::span<float> gradient) {
   done_ = Done::taken;
   holds_.assign(holds_.size(), true);
   put_back();
-  round_for_caller(gradient, true);
+  if (!momentum_) round_for_caller(gradient, true);  // momentum: close() makes another number of it first
   return traffic;
 }
 
@@ -165,7 +165,9 @@ void SelectingCodec::close(bool good, std::span<float> mean) {
   excess_.clear();
   done_ = Done::nothing;
   measured_ = corrected_ = false;
-  if (good && momentum_) momentum_->undo_optimizer(mean);
+  if (!good || !momentum_) return;
+  momentum_->undo_optimizer(mean);
+  round_for_caller(mean, true);
 }
 
 // Keeps the memories of unused segments out of a sparse step.
@@ -200,10 +202,12 @@ void SelectingCodec::round_for_caller(std::span<float> mean, bool all_of_it) {
     const std::span<float> exact = mean.subspan(segment.begin, segment.size);
     stored_.resize(segment.size);
     round_to(type, exact, stored_);
+    const bool keep = all_of_it && options_.step.feedback;
+    const std::span<float> kept = keep ? residual().subspan(segment.begin, segment.size) : std::span<float>();
     for (std::size_t i = 0; i < segment.size; ++i) {
       const float lost = exact[i] - stored_[i];
       if (!std::isfinite(exact[i])) continue;
-      if (all_of_it && options_.step.feedback) residual()[segment.begin + i] += lost;
+      if (keep) kept[i] += lost;
       if (!all_of_it && std::abs(exact[i]) > largest_of(type)) excess_.emplace_back(segment.begin + i, lost);
     }
     std::ranges::copy(stored_, exact.begin());

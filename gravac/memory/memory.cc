@@ -15,7 +15,7 @@ Memory::Memory(std::string_view name, std::size_t size, Sharing sharing)
 std::span<float> Memory::values() {
   const std::span<float> all(buffer_.data(), size_);
   if (zero_) std::ranges::fill(all, 0.0f);
-  zero_ = false;
+  written();
   return all;
 }
 

@@ -28,13 +28,13 @@ class Memory {
   std::size_t size() const { return size_; }
   Sharing sharing() const { return sharing_; }
 
-  // True: every value counts as 0, whatever the buffer holds.
+  // True: every value counts as 0, whatever the buffer holds. A memory of size 0 always is.
   bool zero() const { return zero_; }
   void set_zero() { zero_ = true; }
 
   // The buffer, for a caller who reads it only if !zero() and says written() after filling all of it.
   float* buffer() { return buffer_.data(); }
-  void written() { zero_ = false; }
+  void written() { zero_ = size_ == 0; }
 
   // The values, to be read and changed. Writes the zeros first if zero(), and from then on the memory
   // counts as not zero(): the next step will read it.

@@ -52,6 +52,8 @@ TEST(Memory, KnowsThatItWasAssignedZeros) {
 TEST(Memory, MayHoldNothing) {
   Memory memory("previous", 0, Memory::Sharing::equal);
   EXPECT_TRUE(memory.values().empty());
+  memory.written();
+  EXPECT_TRUE(memory.zero());
   EXPECT_TRUE(memory.copy().empty());
   memory.assign({});
 }
