@@ -1,5 +1,5 @@
 # Thin: sets up what is missing, then calls CMake and CTest. `make test` is all a fresh machine needs.
-.PHONY: build demo test bench format install tsan clean
+.PHONY: build demo test bench docs format install tsan clean
 jobs := $(shell nproc)
 prefix ?= /usr/local
 
@@ -34,6 +34,10 @@ bench: build
 
 install: build
 	@cmake --install build --prefix $(prefix)
+
+# Writes the tables of options, models, policies and so on into docs/, from the program's own tables.
+docs: build
+	@scripts/docs build/gravac docs
 
 format:
 	@scripts/setup format

@@ -19,6 +19,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return Seconds(std::chrono::steady_clock::now() - start).count();
 }
 
+// A tensor that shares the memory. Gloo wants tensors, and writes only to those it receives into.
 at::Tensor bytes_of(const void* data, std::size_t size) {
   return at::from_blob(const_cast<void*>(data), {static_cast<std::int64_t>(size)}, at::kByte);
 }
@@ -30,14 +31,14 @@ c10::intrusive_ptr<c10d::Store> make_store(const GlooOptions& options) {
   c10d::TCPStoreOptions tcp;
   tcp.port = options.port;
   tcp.isServer = options.rank == 0;
-  tcp.waitWorkers = false;  // meet() names those who do not come
+  tcp.waitWorkers = false;  // meet() waits for them, and names those that do not come
   tcp.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout);
   try {
     return c10::make_intrusive<c10d::TCPStore>(options.address, tcp);
   } catch (const std::exception& error) {
     const std::string cause = error.what();
-    throw Error("gloo: no meeting at " + options.address + ":" + std::to_string(options.port) + " (" +
-                cause.substr(0, cause.find('\n')) + ")");
+    throw Error("gloo: cannot open or reach the TCP store of rank 0 at " + options.address + ":" +
+                std::to_string(options.port) + " (" + cause.substr(0, cause.find('\n')) + ")");
   }
 }
 
@@ -45,7 +46,7 @@ class GlooComm final : public Comm {
  public:
   explicit GlooComm(const GlooOptions& options) : options_(options) {
     require(options.size >= 1 && options.rank < options.size, "gloo: rank ", options.rank, " of ",
-            options.size, " ranks");
+            options.size, " ranks found, a rank below that expected");
     store_ = make_store(options);
     meet();
     auto group = c10d::ProcessGroupGloo::Options::create();
@@ -53,6 +54,7 @@ class GlooComm final : public Comm {
     group->devices.push_back(options.interface.empty()
                                  ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
                                  : c10d::ProcessGroupGloo::createDeviceForInterface(options.interface));
+    // ProcessGroupGloo connects all pairs of ranks through the store, which has a timeout of its own.
     store_->setTimeout(group->timeout);
     group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, static_cast<int>(options.rank),
                                                          static_cast<int>(options.size), group);
@@ -62,7 +64,7 @@ class GlooComm final : public Comm {
   std::size_t size() const override { return options_.size; }
 
   void all_reduce(std::span<float> values) override {
-    if (values.empty()) return;  // Gloo waits for ever on nothing
+    if (values.empty()) return;  // Gloo would never return from an empty all-reduce
     std::vector<at::Tensor> tensors = {
         at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())})};
     wait("all_reduce", [&] { return group_->allreduce(tensors); });
@@ -91,7 +93,8 @@ class GlooComm final : public Comm {
     return name + "/" + std::to_string(rank);
   }
 
-  // Everybody signs the store; nobody may sign twice or for another number of ranks.
+  // Every rank leaves two entries in the store: a counter that shows whether a second process has the
+  // same rank, and the number of ranks it was started with. Waits for the entries of all ranks.
   void meet() {
     require(store_->add(key("claim", rank()), 1) == 1, "gloo: rank ", rank(), " is taken by another process");
     const std::string mine = std::to_string(size());
@@ -113,19 +116,22 @@ class GlooComm final : public Comm {
     }
   }
 
+  // Starts an operation and waits for it. If it fails, finds out which ranks are missing and throws Error.
   template <class Start>
   void wait(const char* operation, const Start& start_work) {
     const auto start = std::chrono::steady_clock::now();
     try {
       start_work()->wait();
     } catch (const std::exception& error) {
+      // torch appends a stack trace; the first line says what happened.
       const std::string cause = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
       const double waited = seconds_since(start);
       throw Error(lost_ranks("gloo", *this, call_roll(waited), operation, waited, cause));
     }
   }
 
-  // Who else has noticed that something is wrong? They may be an operation ahead or behind.
+  // The ranks that do not report to the store after a failed operation. Every rank that is alive comes
+  // here too, as soon as it notices the failure, perhaps in the operation before or after this one.
   std::vector<std::size_t> call_roll(double waited) {
     store_->set(key("alive", rank()), std::vector<std::uint8_t>{1});
     return missing_ranks(rank(), size(), roll_call_patience(options_.timeout, waited),

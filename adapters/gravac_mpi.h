@@ -1,9 +1,9 @@
-/* GraVAC for C over MPI: gravac.h without callbacks.
+/* GraVAC for C programs that use MPI: like gravac.h, but without callbacks for the exchange.
  *
  *   gravac_aggregator* g = gravac_create_mpi("policy=progress", names, sizes, segments, 60);
  *
- * Ranks are those of MPI_COMM_WORLD. MPI is started unless the program has done so, and
- * then ended when the program ends. */
+ * The ranks are those of MPI_COMM_WORLD. If the program has not initialised MPI, this does, and
+ * finalises it when the program ends. */
 #ifndef GRAVAC_ADAPTERS_GRAVAC_MPI_H
 #define GRAVAC_ADAPTERS_GRAVAC_MPI_H
 
@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-/* An operation that a rank does not join within timeout_seconds fails on all others, with a
- * message that names the missing ranks. Otherwise like gravac_create(). */
+/* Like gravac_create(), over MPI. If a rank does not take part in an exchange within
+ * timeout_seconds, the exchange fails on all other ranks with a message that names it. */
 gravac_aggregator* gravac_create_mpi(const char* options, const char* const* names, const size_t* sizes,
                                      size_t segments, double timeout_seconds);
 

@@ -15,17 +15,18 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-// MPI can be started once and ended once in a program, so what we start ends with it;
-// not, however, when an operation has failed: ending MPI would wait for the dead.
+// A program can initialise and finalise MPI only once, so that we finalise it at the exit of the
+// program. After a failed operation we do not: MPI_Finalize would wait for ranks that have died.
 bool any_failed = false;
 
 void start_mpi() {
   int started = 0, ended = 0;
   MPI_Initialized(&started);
   MPI_Finalized(&ended);
-  require(!ended, "mpi: has been ended already");
+  require(!ended, "mpi: the program has called MPI_Finalize already");
   if (started) return;
-  int level = MPI_THREAD_SINGLE;  // one thread at a time, but not always the same
+  int level = MPI_THREAD_SINGLE;
+  // Serialized: one thread at a time calls MPI, but not always the same one (see Overlap).
   MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level);
   std::atexit([] {
     if (!any_failed) MPI_Finalize();
@@ -36,6 +37,7 @@ class MpiComm final : public Comm {
  public:
   explicit MpiComm(Seconds timeout) : timeout_(timeout) {
     start_mpi();
+    // Own communicators: our messages never mix with those of the program, nor roll calls with operations.
     MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
     MPI_Comm_dup(MPI_COMM_WORLD, &roll_);
     MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
@@ -59,7 +61,7 @@ class MpiComm final : public Comm {
   std::size_t size() const override { return size_; }
 
   void all_reduce(std::span<float> values) override {
-    constexpr std::size_t kMost = std::size_t{1} << 30;  // MPI counts in int
+    constexpr std::size_t kMost = std::size_t{1} << 30;  // MPI's counts are ints: long arrays go in pieces
     for (std::size_t at = 0; at < values.size(); at += kMost) {
       const auto part = values.subspan(at, std::min(kMost, values.size() - at));
       wait("all_reduce", [&](MPI_Request* request) {
@@ -71,8 +73,8 @@ class MpiComm final : public Comm {
 
   using Comm::all_gather;
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    // MPI counts in int, so what is long goes in pieces. Pieces of one rank lie as far
-    // apart from the next one's as whole messages do.
+    // MPI's counts are ints, so long messages go in pieces. The pieces of two neighbouring ranks lie
+    // mine.size() bytes apart in `all`, which the resized datatype tells MPI.
     constexpr std::size_t kMost = std::size_t{1} << 30;
     for (std::size_t at = 0; at < mine.size(); at += kMost) {
       const auto length = static_cast<int>(std::min(kMost, mine.size() - at));
@@ -118,6 +120,8 @@ class MpiComm final : public Comm {
     return static_cast<int>(size);
   }
 
+  // Starts an operation and waits for it, at most until the timeout. If it fails, finds out which ranks
+  // are missing and throws Error.
   template <class Start>
   void wait(const char* operation, const Start& start_operation) {
     const auto start = std::chrono::steady_clock::now();
@@ -126,7 +130,7 @@ class MpiComm final : public Comm {
     while (error == MPI_SUCCESS && !done) {
       error = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
       if (done || std::chrono::steady_clock::now() - start > timeout_) break;
-      sched_yield();  // there may be more ranks than cores
+      sched_yield();  // if there are more ranks than cores, another one may need this core
     }
     if (error == MPI_SUCCESS && done) return;
     failed_ = any_failed = true;
@@ -135,10 +139,11 @@ class MpiComm final : public Comm {
     throw Error(lost_ranks("mpi", *this, call_roll(waited), operation, waited, cause));
   }
 
-  // Who else has noticed that something is wrong? Everybody tells everybody.
+  // The ranks that do not report after a failed operation: every rank that is alive sends a byte to every
+  // other one, as soon as it notices the failure.
   std::vector<std::size_t> call_roll(double waited) {
     constexpr int tag = 1;
-    static const char kHere = 1;  // outlives the requests, which nobody completes
+    static const char kHere = 1;  // static: sends to dead ranks never complete and keep its address
     std::vector<char> heard(size_);
     std::vector<MPI_Request> sends(size_, MPI_REQUEST_NULL), receives(size_, MPI_REQUEST_NULL);
     for (std::size_t r = 0; r < size_; ++r) {

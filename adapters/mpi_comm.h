@@ -7,9 +7,9 @@
 
 namespace gravac {
 
-// Ranks as MPI processes: all of MPI_COMM_WORLD. Starts MPI unless the program
-// has, and then ends it with the program. MPI has no timeouts of its own; operations are started
-// without blocking and asked after until `timeout`.
+// Ranks that are the processes of MPI_COMM_WORLD. Initialises MPI if the program has not, and then
+// finalises it when the program ends. MPI has no timeouts, so we use its non-blocking operations and
+// test for completion until `timeout`.
 std::unique_ptr<Comm> make_mpi_comm(std::chrono::duration<double> timeout = std::chrono::seconds(60));
 
 }  // namespace gravac

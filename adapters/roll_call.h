@@ -11,16 +11,16 @@
 
 namespace gravac {
 
-// Once an operation has failed, ranks ask each other who is still there. Whoever is
-// alive notices by its own timeout at the latest, so that is how long to ask, and a
-// little longer.
+// After a failed operation the ranks hold a roll call, to name the ranks that are missing. A rank that
+// is alive notices the failure at the latest when its own timeout ends, so that the roll call lasts for
+// the rest of the timeout, plus 0.8 s for ranks that entered the operation a little later.
 inline std::chrono::duration<double> roll_call_patience(std::chrono::duration<double> timeout,
                                                         double waited) {
   return std::chrono::duration<double>(std::max(0.0, timeout.count() - waited) + 0.8);
 }
 
-// Asks until everybody has answered or patience ends; returns the others that have not.
-// answered(r) must be quick.
+// Asks answered(r) about every other rank r, over and over, until all have answered or `patience` is
+// over. Returns the ranks that have not. REQUIRES: answered(r) returns at once.
 template <class Answered>
 std::vector<std::size_t> missing_ranks(std::size_t rank, std::size_t size,
                                        std::chrono::duration<double> patience, const Answered& answered) {
@@ -35,7 +35,8 @@ std::vector<std::size_t> missing_ranks(std::size_t rank, std::size_t size,
   }
 }
 
-// "gloo: rank 3 of 8 is gone; rank 0 waited for it in all_gather (step 412, 5.0 s)"
+// The message of a failed operation:
+// "gloo: rank 3 of 8 does not answer; rank 0 waited in all_gather (step 412, 5.0 s)"
 inline std::string lost_ranks(const char* backend, const Comm& comm, const std::vector<std::size_t>& missing,
                               const char* operation, double seconds, const std::string& cause) {
   char waited[32];

@@ -10,12 +10,7 @@
 namespace gravac {
 namespace {
 
-Aggregator make_aggregator(const Layout& layout, std::string_view options, Comm& comm, Clock& clock) {
-  Setup setup = make_setup(options_from_string(options), layout, comm.size());
-  return Aggregator(layout, std::move(setup.policy), setup.options, comm, clock);
-}
-
-// Called by autograd once it has added to a parameter's gradient.
+// Autograd calls it each time it has added to the gradient of a parameter.
 struct Hook : torch::autograd::FunctionPostHook {
   explicit Hook(std::function<void()> given) : call(std::move(given)) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
@@ -26,7 +21,8 @@ struct Hook : torch::autograd::FunctionPostHook {
   std::function<void()> call;
 };
 
-// Rank 0's bytes, everywhere. Adding zeros costs less than gathering what nobody wants.
+// Copies rank 0's values to all ranks. Comm has no broadcast; for floats an all-reduce in which the
+// other ranks add zeros moves fewer bytes than an all-gather of which all but one part is thrown away.
 void broadcast(torch::Tensor tensor, Comm& comm) {
   const torch::Tensor flat = tensor.contiguous().view(-1);
   if (flat.scalar_type() == torch::kFloat) {
@@ -45,16 +41,18 @@ void broadcast(torch::Tensor tensor, Comm& comm) {
 }  // namespace
 
 TorchModel::TorchModel(torch::nn::Module& module) {
-  std::set<const void*> seen;  // parameters may be shared
+  std::set<const void*> seen;  // a module may have one parameter under two names
   for (const auto& item : module.named_parameters()) {
     const torch::Tensor& parameter = item.value();
     if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     require(parameter.scalar_type() == torch::kFloat && parameter.device().is_cpu(),
             "torch model: parameter '", item.key(), "' is ", parameter.toString(),
-            ", floats in main memory expected");
+            ", fp32 in CPU memory expected");
     layout_.add(item.key(), static_cast<std::size_t>(parameter.numel()));
     parameters_.push_back(parameter);
   }
+  // Moves every parameter into the flat array. set_data() keeps the tensor object, so that the module
+  // and existing optimizers still refer to it.
   const torch::NoGradGuard no_grad;
   const auto entries = static_cast<std::int64_t>(layout_.entries());
   weights_ = torch::empty({entries});
@@ -67,12 +65,15 @@ TorchModel::TorchModel(torch::nn::Module& module) {
   }
 }
 
-// Shares the memory without being what autograd calls a view: optimizers detach gradients in place.
-torch::Tensor TorchModel::view(const torch::Tensor& run, std::size_t segment) const {
+// A tensor that shares the memory of a segment. Not a view in autograd's sense: optimizers detach
+// gradients in place, which torch forbids for views.
+torch::Tensor TorchModel::view(const torch::Tensor& flat, std::size_t segment) const {
   const auto begin = static_cast<std::int64_t>(layout_.segments()[segment].begin);
-  return torch::empty({0}).set_(run.storage(), begin, parameters_[segment].sizes());
+  return torch::empty({0}).set_(flat.storage(), begin, parameters_[segment].sizes());
 }
 
+// One memset for all gradients. Gradients that have been taken away become views again, so that backward
+// adds into the flat array and collect() has nothing to copy.
 void TorchModel::zero_gradient() {
   gradient_.zero_();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
@@ -116,6 +117,8 @@ void broadcast(torch::nn::Module& module, Comm& comm) {
   for (torch::Tensor& buffer : module.buffers()) broadcast(buffer, comm);
 }
 
+// All buffers in one all-reduce: there are two per batch norm, and most of them are tiny. Counters such
+// as num_batches_tracked are integers, and equal on all ranks already.
 void average_buffers(torch::nn::Module& module, Comm& comm) {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> buffers;
@@ -136,13 +139,17 @@ void average_buffers(torch::nn::Module& module, Comm& comm) {
 }
 
 TorchAggregator::TorchAggregator(torch::nn::Module& module, std::string_view options, Comm& comm)
-    : model_(module), aggregator_(make_aggregator(model_.layout(), options, comm, clock_)) {
+    : model_(module),
+      engine_(make_aggregator(model_.layout(),
+                              make_setup(options_from_string(options), model_.layout(), comm.size()), comm,
+                              clock_)) {
   broadcast(module, comm);
 }
 
 StepReport TorchAggregator::aggregate(double samples) {
   model_.collect();
-  return aggregator_.aggregate(model_.gradient(), samples, model_.weights());
+  engine_->ready(0, model_.gradient(), model_.weights());
+  return engine_->finish(samples);
 }
 
 }  // namespace gravac

@@ -4,65 +4,68 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "gravac/aggregator.h"
 #include "gravac/comm/comm.h"
+#include "gravac/engine.h"
 #include "gravac/util/clock.h"
 #include "gravac/util/layout.h"
 
 namespace gravac {
 
-// A module's trainable parameters and their gradients, each as one flat run of
-// floats. Nothing is copied in a step: parameters and gradients become views of the two
-// runs. The module and its optimizers keep working with the same tensors.
+// The trainable parameters of a module as one flat array of floats, and their gradients as another.
+// The module's parameters and gradients become views of the two arrays, so that a step copies nothing.
+// The module and its optimizers go on with the same tensors.
 class TorchModel {
  public:
-  // Takes the parameters that want a gradient now; frozen ones stay out for good.
-  // Throws Error for parameters that are no floats in main memory.
+  // Takes the parameters that require a gradient at this moment; unfreezing one later has no effect.
+  // Throws Error for a parameter that is not fp32 in CPU memory.
   explicit TorchModel(torch::nn::Module& module);
 
-  // A segment for each parameter, with its name.
+  // One segment per parameter, with the parameter's name.
   const Layout& layout() const { return layout_; }
-  std::span<float> weights() { return run_of(weights_); }
-  std::span<float> gradient() { return run_of(gradient_); }
+  std::span<float> weights() { return span_of(weights_); }
+  std::span<float> gradient() { return span_of(gradient_); }
 
   void zero_gradient();
 
-  // To be called after backward: gradients that were put elsewhere (or taken away, as
-  // zero_grad() does in newer versions of torch) come back into the run; a parameter
-  // without gradient has 0. Cheap if nothing moved.
+  // To be called after backward. A gradient that torch has put elsewhere, as it does after zero_grad()
+  // in newer versions, is copied into the flat array and becomes a view of it again. A parameter
+  // without a gradient gets zeros. Costs next to nothing if no gradient has moved.
   void collect();
 
-  // From now on ready(segment) is called during backward, whenever the gradient of a
-  // parameter is complete and in its place. Parameters that backward does not reach are not reported.
+  // From now on, backward calls ready(segment) whenever the gradient of a parameter is complete and
+  // lies in the flat array. It does not for parameters that the loss does not depend on.
   void on_ready(std::function<void(std::size_t segment)> ready);
 
  private:
-  static std::span<float> run_of(torch::Tensor& tensor) {
+  static std::span<float> span_of(torch::Tensor& tensor) {
     return {tensor.data_ptr<float>(), static_cast<std::size_t>(tensor.numel())};
   }
   void collect(std::size_t segment);
-  torch::Tensor view(const torch::Tensor& run, std::size_t segment) const;
+  torch::Tensor view(const torch::Tensor& flat, std::size_t segment) const;
 
   std::vector<torch::Tensor> parameters_;
   Layout layout_;
   torch::Tensor weights_, gradient_;
-  // What the hooks hang on; torch has had more than one kind of pointer to it.
+  // The autograd nodes that hold the hooks: torch itself would drop them. The type of pointer differs
+  // between versions of torch.
   using Node = decltype(torch::autograd::impl::grad_accumulator(std::declval<torch::Tensor&>()));
   std::vector<Node> keep_alive_;
 };
 
-// All ranks get rank 0's parameters and buffers.
+// Copies rank 0's parameters and buffers to all ranks.
 void broadcast(torch::nn::Module& module, Comm& comm);
 
-// Buffers of floats (the statistics of batch normalisation) become their mean over ranks.
+// Replaces the float buffers of the module (the running statistics of batch norms) by their mean over
+// ranks.
 void average_buffers(torch::nn::Module& module, Comm& comm);
 
-// GraVAC in a plain training loop, between backward() and the optimizer's step():
+// GraVAC in a libtorch training loop, between backward() and the optimizer's step():
 //
 //   gravac::TorchAggregator gravac(*model, "policy=progress", *comm);
 //   ...
@@ -71,19 +74,20 @@ void average_buffers(torch::nn::Module& module, Comm& comm);
 //   optimizer.step();
 class TorchAggregator {
  public:
-  // Options as config.h names them. Rank 0's parameters and buffers go to all ranks.
+  // gravac/config.h lists the options. Copies rank 0's parameters and buffers to all ranks.
   TorchAggregator(torch::nn::Module& module, std::string_view options, Comm& comm);
 
-  // Every gradient becomes its mean over ranks, as far as it is sent.
+  // Replaces every gradient by the mean over ranks of what the ranks sent. Entries that a rank does not
+  // send stay in its residual for a later step. `samples` is this rank's batch size.
   StepReport aggregate(double samples);
 
   TorchModel& model() { return model_; }
-  Aggregator& aggregator() { return aggregator_; }
+  Engine& engine() { return *engine_; }
 
  private:
   SteadyClock clock_;
   TorchModel model_;
-  Aggregator aggregator_;
+  std::unique_ptr<Engine> engine_;
 };
 
 }  // namespace gravac

@@ -10,7 +10,8 @@ namespace {
 
 namespace nn = torch::nn;
 
-// Two layers, one of them frozen if asked, and a third that only some inputs reach.
+// Two layers, of which `frozen` freezes the first one's weight, and a third one, the detour, that
+// forward() uses only on request.
 struct Net : nn::Module {
   explicit Net(bool frozen = false) {
     first = register_module("first", nn::Linear(4, 3));
@@ -37,8 +38,8 @@ std::vector<float> flat_gradients(Net& net) {
   return {flat.data_ptr<float>(), flat.data_ptr<float>() + flat.numel()};
 }
 
-std::vector<float> copy(std::span<const float> run) {
-  return {run.begin(), run.end()};
+std::vector<float> copy(std::span<const float> values) {
+  return {values.begin(), values.end()};
 }
 
 torch::Tensor input(int seed) {
@@ -46,7 +47,7 @@ torch::Tensor input(int seed) {
   return torch::randn({5, 4});
 }
 
-TEST(TorchModel, ShowsGradientsAsOneRun) {
+TEST(TorchModel, ShowsGradientsAsOneFlatArray) {
   Net net;
   TorchModel model(net);
   net.forward(input(1), true).backward();
@@ -56,7 +57,7 @@ TEST(TorchModel, ShowsGradientsAsOneRun) {
   EXPECT_EQ(model.layout().entries(), 12u + 3 + 3 + 3 + 6 + 2 + 9 + 3);
 }
 
-TEST(TorchModel, ChangesTheModelThroughTheRuns) {
+TEST(TorchModel, ChangesTheModelThroughTheFlatArrays) {
   Net net;
   TorchModel model(net);
   for (float& w : model.weights()) w = 0.5f;
@@ -86,7 +87,7 @@ TEST(TorchModel, BringsBackGradientsThatWereTakenAway) {
   EXPECT_EQ(found, flat_gradients(net));
   model.gradient()[0] = 7;
   EXPECT_EQ(net.first->weight.grad().flatten()[0].item<float>(), 7);
-  // A parameter that backward did not reach has 0.
+  // A parameter that the loss does not depend on gets a gradient of zeros.
   EXPECT_TRUE(torch::equal(net.detour->weight.grad(), torch::zeros({3, 3})));
 }
 
@@ -118,19 +119,19 @@ TEST(TorchModel, TakesSharedParametersOnce) {
   EXPECT_EQ(model.layout().entries(), 12u + 3 + 3 + 3 + 6 + 2 + 9 + 3);
 }
 
-TEST(TorchModel, RefusesWhatIsNoFloat) {
+TEST(TorchModel, RefusesParametersThatAreNotFp32) {
   Net net;
   net.to(torch::kDouble);
   EXPECT_THROW(TorchModel{net}, Error);
 }
 
-TEST(TorchModel, TellsWhenEachGradientIsComplete) {
+TEST(TorchModel, ReportsEachGradientAsSoonAsItIsComplete) {
   Net net;
   TorchModel model(net);
   std::vector<std::size_t> order;
   model.on_ready([&](std::size_t segment) { order.push_back(segment); });
   net.forward(input(1)).backward();
-  ASSERT_EQ(order.size(), 6u);  // the detour was not taken
+  ASSERT_EQ(order.size(), 6u);  // without the two parameters of the detour
   EXPECT_GT(order.front(), order.back());
 }
 

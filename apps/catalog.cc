@@ -10,10 +10,10 @@ train::Catalog catalog() {
   train::Catalog catalog;
   for (const train::ModelInfo& model : train::models()) {
     catalog.models.push_back(
-        {std::string(model.name), std::string(model.summary), model.kind == Shape::Kind::tokens});
+        {std::string(model.name), std::string(model.description), model.reads == Shape::Kind::tokens});
   }
   for (const train::DataInfo& data : train::data_sets()) {
-    catalog.data.push_back({std::string(data.name), std::string(data.summary),
+    catalog.data.push_back({std::string(data.name), std::string(data.description),
                             data.kind == Shape::Kind::tokens, data.needs_dir});
   }
   return catalog;

@@ -4,7 +4,7 @@
 
 namespace gravac::apps {
 
-// The models and data sets that this build knows.
+// The models and data sets of this build; none without torch.
 train::Catalog catalog();
 
 }  // namespace gravac::apps

@@ -1,5 +1,6 @@
 #include "apps/compressors.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <random>
@@ -45,7 +46,10 @@ Row compress(const std::string& compressor, double factor, const std::vector<flo
   Step step(Layout(gradient.size()),
             {.compressor = compressor, .threads = options.threads, .seed = options.seed});
   for (int round = 0; round < 2; ++round) {
-    if (round == 1) step.restore({}, std::vector<float>(gradient.size(), 0));
+    if (round == 1) {
+      step.restore({});
+      std::ranges::fill(step.residual().values(), 0.0f);
+    }
     const auto start = std::chrono::steady_clock::now();
     const Measurement found = step.measure(gradient, {factor, factor});
     row.kept = step.take(Send::candidate).size();

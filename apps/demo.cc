@@ -23,6 +23,7 @@ struct Run {
   Words flags;
 };
 
+// The first one is what the others are compared with. GraVAC's window is short because the runs are.
 const std::vector<Run>& runs() {
   static const std::vector<Run> runs = {
       {"dense", {"--policy", "dense"}},
@@ -36,11 +37,12 @@ const std::vector<Run>& runs() {
 
 std::string new_folder() {
   std::string name = (std::filesystem::temp_directory_path() / "gravac-demo-XXXXXX").string();
-  require(mkdtemp(name.data()) != nullptr, "demo: cannot make a folder ", name);
+  require(mkdtemp(name.data()) != nullptr, "demo: cannot create the temporary folder ", name);
   return name;
 }
 
-// Hides what is written to stdout while it lives.
+// While it exists, what this process and its children write to stdout is thrown away: the demo prints
+// one table in place of five summaries.
 class Silence {
  public:
   Silence() : kept_(dup(STDOUT_FILENO)) {
@@ -58,6 +60,7 @@ class Silence {
   int kept_;
 };
 
+// Runs `gravac train` in worker processes. Returns the exit code.
 int train(const DemoOptions& options, const Run& run, const std::string& folder) {
   Words words = {"gravac",       "train",
                  "--model",      "vgg-small",
@@ -78,7 +81,7 @@ int train(const DemoOptions& options, const Run& run, const std::string& folder)
 nlohmann::json summary_in(const std::string& folder) {
   std::ifstream file(folder + "/summary.json");
   nlohmann::json summary = nlohmann::json::parse(file, nullptr, false);
-  require(!summary.is_discarded(), "demo: ", folder, "/summary.json is not there");
+  require(!summary.is_discarded(), "demo: ", folder, "/summary.json is missing or is not JSON");
   return summary;
 }
 
@@ -86,7 +89,7 @@ nlohmann::json summary_in(const std::string& folder) {
 
 int show_demo(const DemoOptions& options) {
   const std::string out = options.out.empty() ? new_folder() : options.out;
-  std::printf("vgg-small on built-in images, %zu workers, %zu steps, over a rehearsed link of %s\n\n",
+  std::printf("vgg-small on built-in images, %zu workers, %zu steps, over a simulated link of %s\n\n",
               options.workers, options.steps, options.link.c_str());
   std::vector<nlohmann::json> summaries;
   for (const Run& run : runs()) {
@@ -106,9 +109,9 @@ int show_demo(const DemoOptions& options) {
                 s["factor_bytes"].get<double>());
   }
   std::printf(
-      "\nseconds: training, evaluation not counted; fewer: times fewer bytes than dense.\n"
-      "progress trains until its steps are worth as many dense ones, so it takes more of them.\n"
-      "Everything each run wrote (steps.jsonl, evals.jsonl, summary.json, TensorBoard events): %s\n",
+      "\nseconds: training time without evaluation; fewer: how many times fewer bytes than dense training.\n"
+      "progress counts a compressed step as less than a dense one, so it takes more steps to train as far.\n"
+      "The files of all runs (steps.jsonl, evals.jsonl, summary.json, TensorBoard events): %s\n",
       out.c_str());
   return 0;
 }

@@ -36,7 +36,7 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Problem {
-  bool stops_training;
+  bool stops_training;  // false: training works, but is slow or limited
   std::string text;
 };
 
@@ -46,12 +46,13 @@ struct Findings {
   double memory_gigabytes = 0, memory_free_gigabytes = 0;
   std::string mpirun;  // empty: not found
   std::optional<TorchInfo> torch;
-  std::vector<std::pair<std::string, std::string>> variables;
+  std::vector<std::pair<std::string, std::string>> variables;  // that limit the number of threads
   std::string temporary_folder;
   bool temporary_folder_works = false, loopback_works = false;
   std::vector<Problem> problems;
 };
 
+// A value of /proc/meminfo, which has them in kilobytes of 1024 bytes.
 double meminfo_gigabytes(const std::string& key) {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
@@ -60,6 +61,7 @@ double meminfo_gigabytes(const std::string& key) {
   return 0;
 }
 
+// The path of a program in PATH; empty if there is none.
 std::string find_program(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path ? path : "");
@@ -70,6 +72,7 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
+// Whether a file can be created and written. Permissions alone do not tell: the disk may be full.
 bool can_write_in(const fs::path& folder) {
   std::string name = (folder / "gravac-XXXXXX").string();
   const int file = mkstemp(name.data());
@@ -80,7 +83,7 @@ bool can_write_in(const fs::path& folder) {
   return written;
 }
 
-// Whether a connection from this machine to itself comes about.
+// Whether this machine can connect to itself over TCP, as workers on one machine do.
 bool loopback() {
   const int server = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
@@ -96,6 +99,7 @@ bool loopback() {
   return works;
 }
 
+// Adds the problems that follow from the other findings.
 void judge(Findings& found) {
   const auto stops = [&](bool wrong, std::string text) {
     if (wrong) found.problems.push_back({true, std::move(text)});
@@ -106,11 +110,12 @@ void judge(Findings& found) {
   stops(!found.torch, "no torch in this build: install libtorch-dev and build again");
   stops(!kGloo && !kMpi, "no backend in this build: install libgloo-dev or libopenmpi-dev and build again");
   stops(!found.temporary_folder_works,
-        "cannot write to " + found.temporary_folder + ": set TMPDIR to a folder that can be written");
+        "cannot write to " + found.temporary_folder + ": set TMPDIR to a folder that can be written to");
   stops(!found.loopback_works, "no connection to 127.0.0.1: bring the interface lo up (ip link set lo up)");
   slows(found.torch && found.torch->blas == "reference",
         "torch runs on the reference BLAS, which is slow: install libopenblas0-pthread");
   slows(kMpi && found.mpirun.empty(), "mpirun not found: install openmpi-bin to use --backend mpi");
+  // More threads than cores make OpenMP's threads wait for each other.
   for (const auto& [name, value] : found.variables) {
     slows(std::strtoul(value.c_str(), nullptr, 10) > found.cores_allowed,
           name + "=" + value + " is more than the " + std::to_string(found.cores_allowed) +
@@ -187,7 +192,7 @@ void print_text(const Findings& found) {
   for (const Problem& problem : found.problems) {
     line(problem.stops_training ? "PROBLEM" : "note", problem.text);
   }
-  if (found.problems.empty()) std::printf("\nAll is well.\n");
+  if (found.problems.empty()) std::printf("\nNo problems found.\n");
 }
 
 }  // namespace

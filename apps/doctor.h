@@ -2,8 +2,8 @@
 
 namespace gravac::apps {
 
-// Prints what this machine and build can do, and what is wrong, each with what to do.
-// Returns 1 if something would stop training, else 0.
+// Prints what this machine and this build can do, and every problem found, with its remedy. Returns 1
+// if a problem would stop training, or else 0.
 int show_doctor(bool json);
 
 }  // namespace gravac::apps

@@ -1,4 +1,6 @@
-// The program: parses flags and calls one of the apps. Exit 0 ok, 1 failed, 2 usage.
+// The program `gravac`: parses the command line and calls one of the commands. Exit codes: 0 done,
+// 1 failed, 2 wrong usage. CLI11 parses; unknown commands and options are looked for here, so that
+// the error can suggest the nearest name.
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -20,13 +22,14 @@ namespace {
 
 using gravac::require;
 
+// The name most like `word`. The result points into `names`.
 std::string_view nearest_of(std::string_view word, const std::vector<std::string>& names) {
   const std::vector<std::string_view> views(names.begin(), names.end());
   const std::string_view meant = gravac::nearest(word, views);
   return *std::find(names.begin(), names.end(), meant);
 }
 
-// A command that does not exist.
+// Throws Error if the first argument is a command that does not exist.
 void check_command(const CLI::App& app, int argc, char** argv) {
   if (argc < 2 || argv[1][0] == '-') return;
   std::vector<std::string> names;
@@ -37,7 +40,7 @@ void check_command(const CLI::App& app, int argc, char** argv) {
   require(known, "no such command '", argv[1], "'; did you mean '", nearest_of(argv[1], names), "'?");
 }
 
-// What the command line holds that its command does not know.
+// Throws Error if the command line holds arguments that its command does not know.
 void check_rest(const CLI::App& command) {
   const std::vector<std::string> rest = command.remaining();
   if (rest.empty()) return;
@@ -52,6 +55,7 @@ void check_rest(const CLI::App& command) {
                       "'?");
 }
 
+// Extra arguments are allowed here and refused by check_rest(), whose message is better than CLI11's.
 CLI::App* add_command(CLI::App& app, const char* name, const char* help) {
   CLI::App* command = app.add_subcommand(name, help);
   command->allow_extras()->group("Commands");
@@ -60,29 +64,35 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* help) {
 
 CLI::App* add_demo(CLI::App& app, gravac::apps::DemoOptions& options) {
   CLI::App* demo =
-      add_command(app, "demo", "Train under five policies over a rehearsed slow link, and compare");
-  demo->add_option("--out", options.out, "Folder for everything; a new temporary one if not given");
+      add_command(app, "demo", "Train with five policies over a simulated slow link, and compare them");
+  demo->add_option("--out", options.out, "Folder for the files of all runs; default: a new temporary one");
   demo->add_option("--steps", options.steps, "Steps of each run")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
   demo->add_option("--workers", options.workers, "Processes to start")
       ->check(CLI::Range(2, 64))
       ->capture_default_str();
-  demo->add_option("--link", options.link, "Network to rehearse")->capture_default_str();
+  demo->add_option("--link", options.link, "Network to simulate: RATE,DELAY")->capture_default_str();
   return demo;
 }
 
 CLI::App* add_compressors(CLI::App& app, gravac::apps::CompressorsOptions& options) {
   CLI::App* show =
-      add_command(app, "compressors", "Compress one gradient with every compressor and show the result");
+      add_command(app, "compressors", "Compress one gradient with every compressor and compare the results");
   show->add_option("--entries", options.entries, "Length of the gradient")
       ->check(CLI::Range(std::size_t{1}, gravac::kMaxEntries))
       ->capture_default_str();
   show->add_option("--threads", options.threads, "Threads to use")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
-  show->add_option("--seed", options.seed, "Seed of the gradient and of the draws")->capture_default_str();
+  show->add_option("--seed", options.seed, "Seed of the gradient and of compressors that draw at random")
+      ->capture_default_str();
   return show;
+}
+
+gravac::apps::ListFormat list_format(bool json, bool markdown) {
+  using gravac::apps::ListFormat;
+  return json ? ListFormat::json : markdown ? ListFormat::markdown : ListFormat::text;
 }
 
 int usage_error(const std::string& what) {
@@ -97,15 +107,18 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", "gravac " GRAVAC_VERSION);
   app.require_subcommand(1);
   app.get_formatter()->label("SUBCOMMAND", "COMMAND");
-  app.footer("gravac COMMAND --help tells more. Exit codes: 0 done, 1 failed, 2 wrong usage.");
+  app.footer(
+      "gravac COMMAND --help shows the options of a command. Exit codes: 0 done, 1 failed, 2 wrong usage.");
 
   CLI::App* train = add_command(app, "train", "Train a model on one machine or many");
   gravac::apps::TrainCommand training(*train);
-  bool json = false;
-  CLI::App* list =
-      add_command(app, "list", "Name the models, data, compressors, policies and exchanges there are");
-  list->add_flag("--json", json, "As JSON");
-  CLI::App* doctor = add_command(app, "doctor", "Say what this machine and build can do, and what is wrong");
+  bool json = false, markdown = false;
+  CLI::App* list = add_command(
+      app, "list", "List models, data sets, compressors, policies and exchanges with a description");
+  CLI::Option* as_json = list->add_flag("--json", json, "As JSON");
+  list->add_flag("--markdown", markdown, "As the tables of docs/, in Markdown")->excludes(as_json);
+  CLI::App* doctor =
+      add_command(app, "doctor", "Report what this machine and build can do, and what is wrong");
   doctor->add_flag("--json", json, "As JSON");
   gravac::apps::DemoOptions demo_options;
   CLI::App* demo = add_demo(app, demo_options);
@@ -126,7 +139,7 @@ int main(int argc, char** argv) {
   try {
     if (train->parsed()) return training.run({argv, argv + argc});
     if (demo->parsed()) return gravac::apps::show_demo(demo_options);
-    if (list->parsed()) gravac::apps::show_list(json);
+    if (list->parsed()) gravac::apps::show_list(list_format(json, markdown));
     if (doctor->parsed()) return gravac::apps::show_doctor(json);
     if (show->parsed()) gravac::apps::show_compressors(compressors);
   } catch (const std::exception& error) {

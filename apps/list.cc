@@ -1,93 +1,66 @@
 #include "apps/list.h"
 
 #include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
 #include "apps/catalog.h"
+#include "apps/markdown.h"
 #include "gravac/codec/select/compressor.h"
-#include "gravac/config.h"
+#include "gravac/comm/route.h"
+#include "gravac/policy/policies.h"
 
 namespace gravac::apps {
 namespace {
 
-struct Line {
-  std::string name, summary;
-};
-struct Section {
-  const char* name;
-  std::vector<Line> lines;
-};
-
-const std::map<std::string_view, const char*> kSummaries = {
-    {"topk", "the largest entries, exactly"},
-    {"dgc", "the largest by a threshold from a sample (Deep Gradient Compression)"},
-    {"redsync", "the largest by a search between mean and maximum (RedSync)"},
-    {"randomk", "entries drawn at random, the same on all workers"},
-    {"sidco", "the largest by a fitted distribution (SIDCo)"},
-    {"dense", "everything, always"},
-    {"static", "one factor for ever: --factor"},
-    {"gravac", "the paper's: the highest factor whose gain is at least --epsilon"},
-    {"progress", "the factor with most progress per second; never slower than dense"},
-    {"accordion", "per layer, a low factor while the gradient changes much (Accordion)"},
-};
-
-const std::map<std::string_view, const char*> kRoutes = {
-    {"auto", "the route that costs least"},
-    {"dense", "all-reduce of all entries"},
-    {"all-gather", "everybody's entries to everybody"},
-    {"reduce-scatter", "each worker sums up a part, then tells everybody"},
-    {"shared", "sums of values at positions all workers drew alike; for randomk"},
-};
-
-std::vector<Line> lines_of(std::span<const std::string_view> names,
-                           const std::map<std::string_view, const char*>& summaries = kSummaries) {
-  std::vector<Line> lines;
-  for (const std::string_view name : names) {
-    const auto found = summaries.find(name);
-    lines.push_back({std::string(name), found == summaries.end() ? "" : found->second});
+template <class Table>
+Section section(const char* name, const Table& table) {
+  Section all{name, {}};
+  for (const auto& entry : table) {
+    all.lines.push_back({std::string(entry.name), std::string(entry.description)});
   }
-  return lines;
+  return all;
 }
 
-std::vector<Line> lines_of(const std::vector<train::Known>& all) {
-  std::vector<Line> lines;
-  for (const train::Known& known : all) lines.push_back({known.name, known.summary});
-  return lines;
-}
-
-std::vector<Section> sections() {
-  const train::Catalog known = catalog();
-  std::vector<std::string_view> routes = {"auto", "dense", "all-gather", "reduce-scatter", "shared"};
-  return {{"models", lines_of(known.models)},
-          {"data", lines_of(known.data)},
-          {"compressors", lines_of(compressor_names())},
-          {"policies", lines_of(policy_names())},
-          {"exchanges", lines_of(routes, kRoutes)}};
-}
-
-void print_json(const std::vector<Section>& all) {
-  nlohmann::ordered_json json;
-  for (const Section& section : all) {
-    json[section.name] = nlohmann::json::array();
-    for (const Line& line : section.lines) json[section.name].push_back(line.name);
+// {"models": ["resnet20", ...], ..., "descriptions": {"models": {"resnet20": "...", ...}, ...}}
+void print_json() {
+  nlohmann::ordered_json json, descriptions;
+  for (const Section& all : sections()) {
+    json[all.name] = nlohmann::json::array();
+    for (const Section::Line& line : all.lines) {
+      json[all.name].push_back(line.name);
+      descriptions[all.name][line.name] = line.description;
+    }
   }
+  json["descriptions"] = descriptions;
   std::printf("%s\n", json.dump().c_str());
+}
+
+void print_text() {
+  bool first = true;
+  for (const Section& all : sections()) {
+    std::printf("%s%s\n", first ? "" : "\n", all.name.c_str());
+    first = false;
+    for (const Section::Line& line : all.lines) {
+      std::printf("  %-15s %s\n", line.name.c_str(), line.description.c_str());
+    }
+  }
 }
 
 }  // namespace
 
-void show_list(bool json) {
-  const std::vector<Section> all = sections();
-  if (json) return print_json(all);
-  for (const Section& section : all) {
-    std::printf("%s%s\n", &section == &all.front() ? "" : "\n", section.name);
-    for (const Line& line : section.lines) {
-      std::printf("  %-15s %s\n", line.name.c_str(), line.summary.c_str());
-    }
+std::vector<Section> sections() {
+  const train::Catalog known = catalog();
+  return {section("models", known.models), section("data", known.data), section("compressors", compressors()),
+          section("policies", policies()), section("exchanges", routes())};
+}
+
+void show_list(ListFormat format) {
+  if (format == ListFormat::json) return print_json();
+  if (format == ListFormat::markdown) {
+    std::fputs(tables_as_markdown().c_str(), stdout);
+    return;
   }
+  print_text();
 }
 
 }  // namespace gravac::apps

@@ -1,4 +1,4 @@
-// In place of torch_info.cc where torch is not there.
+// Takes the place of torch_info.cc in builds without torch.
 
 #include "apps/torch_info.h"
 

@@ -1,4 +1,4 @@
-// In place of the trainer where this build has none.
+// Takes the place of the trainer and its catalog in builds without torch.
 
 #include <cstdio>
 #include <optional>
@@ -9,7 +9,7 @@
 namespace gravac::train {
 
 int run(const TrainOptions&, const std::optional<Place>&) {
-  std::fprintf(stderr, "gravac: this build cannot train: it was made without torch (see gravac doctor)\n");
+  std::fprintf(stderr, "gravac: this program was built without torch and cannot train (see gravac doctor)\n");
   return 1;
 }
 

@@ -9,8 +9,9 @@
 namespace gravac::apps {
 namespace {
 
-// Behind one name, libblas.so.3, stand libraries tens of times apart in speed: what
-// has really been loaded tells.
+// The BLAS library that this process has loaded. On Debian the name libblas.so.3 may lead to any of
+// several libraries, of which the fastest is tens of times faster than the reference BLAS, so we look
+// at the files that are mapped into memory.
 std::string blas_loaded() {
   std::ifstream maps("/proc/self/maps");
   bool reference = false;

@@ -16,58 +16,78 @@
 namespace gravac::apps {
 namespace {
 
-using train::OptionInfo;
 using train::Place;
+using train::TrainOption;
 using train::TrainOptions;
 
-constexpr std::size_t kColumn = 36;  // of help, where descriptions begin
+constexpr std::size_t kColumn = 36, kWidth = 92;  // of help: where descriptions begin, how wide they are
 
-// Both --name and --no-name, so that a flag can take back what a file says; help
-// shows the one that changes something.
+// `text` in lines of at most kWidth characters, cut at blanks and after "|" in lists of choices.
+std::string wrapped(std::string text) {
+  for (std::size_t begin = 0; text.size() - begin > kWidth;) {
+    const std::size_t blank = text.rfind(' ', begin + kWidth), bar = text.rfind('|', begin + kWidth - 1);
+    const bool at_blank = blank != text.npos && blank > begin && (bar == text.npos || blank > bar);
+    if (!at_blank && (bar == text.npos || bar <= begin)) return text;  // one long word
+    if (at_blank) {
+      text[blank] = '\n';
+    } else {
+      text.insert(bar + 1, 1, '\n');
+    }
+    begin = (at_blank ? blank : bar + 1) + 1;
+  }
+  return text;
+}
+
+// Adds --name and --no-name, so that a flag can overrule the file either way. Help shows
+// the one that differs from the default.
 void add_switch(CLI::App& app, const OptionInfo& option) {
   const std::string name(option.name);
   std::string help(option.help);
-  const bool on = option.otherwise == "true";
+  const bool on = option.default_value == "true";
   app.add_flag("--" + name)->description(help)->group(on ? "" : std::string(option.group));
   if (!help.empty()) help[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(help[0])));
   app.add_flag("--no-" + name)->description("Do not " + help)->group(on ? std::string(option.group) : "");
 }
 
-// The table checks values; here they are all text. Choices too long for the left
-// column go to the right one.
+// Adds an option with a value. CLI11 takes any text; canonical() in option_table.cc checks it later. In
+// help, a list of choices that is too long for the left column goes into the description.
 void add_value(CLI::App& app, const OptionInfo& option) {
   std::string value(option.value), help(option.help);
   if (option.name.size() + value.size() > kColumn - 6 && option.kind == OptionInfo::Kind::choice) {
     help += ": " + value;
     value = "NAME";
   }
-  if (!option.otherwise.empty()) help += " [" + std::string(option.otherwise) + "]";
+  if (!option.default_value.empty()) help += " [" + std::string(option.default_value) + "]";
   app.add_option("--" + std::string(option.name))
-      ->description(help)
+      ->description(wrapped(help))
       ->group(std::string(option.group))
       ->type_name(value)
       ->expected(1);
 }
 
-// Under --workers only those launchers count that have certainly started this very
-// process: a script of Slurm may start workers by itself.
+// The environment in which to look for a launcher. With --workers, Slurm's variables are hidden: a job
+// script may run `gravac train --workers 4`, and then Slurm has started the script, not the workers.
+// torchrun and mpirun set their variables only for workers, so those still count.
 train::Variables variables_of(const TrainOptions& options) {
   train::Variables all = train::process_environment();
   if (options.workers == 0) return all;
   return [all](const std::string& name) { return name.starts_with("SLURM_") ? std::nullopt : all(name); };
 }
 
+// Throws Error if the options contradict the launcher that has started this process.
 void check_place(const TrainOptions& options, const Place& place) {
   if (place.source == "gravac") return;
   require(options.workers == 0 || place.size == 1, "--workers ", options.workers, " found, but ",
           place.source, " has started ", place.size, " workers already; leave --workers out");
-  require(!options.emulate || place.size == 1, "--emulate rehearses all workers in one process, but ",
-          place.source, " has started ", place.size);
+  require(!options.emulate || place.size == 1, "--emulate simulates all workers in one process, but ",
+          place.source, " has started ", place.size, " processes");
   require(options.backend != "mpi" || place.source != "torchrun",
-          "--backend mpi found under torchrun; start the workers by mpirun -n ", place.size);
+          "--backend mpi found, but torchrun has started the workers; start them with mpirun -n ",
+          place.size);
   if (options.backend == "gloo" && place.size > 1) train::meeting_of(place, options.out);
 }
 
+// Whether this program was built with the backend.
 bool built_in(const std::string& backend) {
 #ifndef GRAVAC_MPI
   if (backend == "mpi") return false;
@@ -80,6 +100,7 @@ struct Job {
   std::optional<Place> place;
 };
 
+// Completes the settings from environment variables and file, checks them, and finds this process's place.
 Job prepare(train::Settings settings) {
   std::vector<const char*> environment;
   for (char** entry = environ; *entry; ++entry) environment.push_back(*entry);
@@ -99,20 +120,20 @@ Job prepare(train::Settings settings) {
 
 TrainCommand::TrainCommand(CLI::App& train) : app_(train) {
   app_.get_formatter()->column_width(kColumn);
-  for (const OptionInfo& option : train::option_table()) {
+  for (const TrainOption& option : train::option_table()) {
     option.kind == OptionInfo::Kind::flag ? add_switch(app_, option) : add_value(app_, option);
   }
-  app_.add_flag("--print-config", print_config_, "Print all options as a TOML file, and stop")
+  app_.add_flag("--print-config", print_config_, "Print all options as a TOML file and exit")
       ->group("Output");
   app_.footer(
-      "Every option can also be given as a variable (GRAVAC_FACTOR_MIN=20) or in the file\n"
-      "(factor-min = 20). Flags win over variables, variables over the file.\n"
+      "Every option can also be given as an environment variable (GRAVAC_FACTOR_MIN=20) or in the\n"
+      "--config file (factor-min = 20). Flags win over variables, and variables over the file.\n"
       "Example: gravac train --workers 4 --policy gravac --link 100mbit,1ms --epochs 3");
 }
 
 train::Settings TrainCommand::flags() const {
   train::Settings settings;
-  for (const OptionInfo& option : train::option_table()) {
+  for (const TrainOption& option : train::option_table()) {
     const std::string name(option.name);
     const CLI::Option* given = app_.get_option("--" + name);
     if (option.kind != OptionInfo::Kind::flag) {
@@ -128,7 +149,7 @@ train::Settings TrainCommand::flags() const {
 }
 
 int TrainCommand::run(const std::vector<std::string>& arguments) const {
-  if (catalog().models.empty()) return train::run({}, {});  // which says why it cannot
+  if (catalog().models.empty()) return train::run({}, {});  // built without torch: prints that and fails
   Job job;
   try {
     job = prepare(flags());

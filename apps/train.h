@@ -11,14 +11,14 @@ class App;
 
 namespace gravac::apps {
 
-// The command line of `gravac train`, made from the table of options.
+// The command line of `gravac train`. Its options come from the table in train/option_table.cc.
 class TrainCommand {
  public:
   explicit TrainCommand(CLI::App& train);
 
-  // After parsing: completes the options from variables and file, finds this
-  // process's place, and trains, starts workers or prints the configuration.
-  // `arguments` are the program's own. Returns the exit code.
+  // To be called after parsing. Adds the options of environment variables and of the --config file, and
+  // finds out whether a launcher has started this process. Then prints the configuration, starts worker
+  // processes, or trains. `arguments` are those of main(), which workers get too. Returns the exit code.
   int run(const std::vector<std::string>& arguments) const;
 
  private:

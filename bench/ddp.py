@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""What does a training step cost under DistributedDataParallel, with each communication hook?
+"""How long does a training step take under DistributedDataParallel, with each communication hook?
 
     PYTHONPATH=build/python python3 bench/ddp.py [--quick]
 
 The model: six Linear layers of 2048 x 2048 with ReLU and a head of 10 classes, 25.2 million parameters in seven
-buckets, a batch of 64 per process, SGD. So 10 GFLOP a step: about 0.2 s of one core, against 101 MB of gradients.
-The links: as it is (loopback), and 100 Mbit (network namespaces and tc, needs root). All hooks take turns in
-the same processes, on the same weights; every model has gradients and buckets of its own.
+buckets, a batch of 64 per process, SGD. A step is 10 GFLOP, about 0.2 s of one core, with 101 MB of gradients.
+The links: loopback as it is, and 100 Mbit/s (by network namespaces and tc, which needs root). All hooks take turns
+in the same processes. Their models share one set of weights; each has its own gradients and buckets.
 
-Columns, milliseconds, medians over steps:
-  step     forward, backward with the exchange, optimizer; on rank 0
-  exposed  what of it is not there when nothing is exchanged (no_sync): what training waits for
-  hook     how long the hook was at work, on the rank for which that was shortest in a step: others have waited
-           for it. For Python hooks: from a call until its future is complete, what overlaps counted once. For
-           ours: compressing, agreeing, exchanging and decoding as the report has it, which is the same thing, on
-           a thread of its own, beside backward.
+Columns, in milliseconds, medians over steps:
+  step     forward, backward with the exchange, and optimizer, on rank 0
+  exposed  the step less a step without any exchange (no_sync): how long training waits for the exchange
+  hook     how long the hook works in a step, on the rank where that is shortest: on the others it includes waiting
+           for that rank. For Python hooks: from the call until the future is complete, where two buckets overlap
+           counted once. For ours: compress, agree, exchange and decode of the report, which run on the engine's
+           own thread while backward goes on.
 """
 
 import argparse
@@ -52,14 +52,14 @@ def completed(tensor):
 
 
 class PythonTopK:
-    """Top-k as it is usually written: residual, topk, all-gather of values and positions, scatter."""
+    """Top-k as it is usually written in Python: residual, torch.topk, all-gather of values and positions, sum."""
 
     def __init__(self):
         self.residuals = {}
 
     def hook(self, bucket):
         flat = bucket.buffer()
-        key = (bucket.index(), flat.numel())  # DDP cuts its buckets anew after the first step
+        key = (bucket.index(), flat.numel())  # DDP changes its buckets after the first step
         if key in self.residuals:
             flat.add_(self.residuals[key])
         _, positions = torch.topk(flat.abs(), max(1, flat.numel() // FACTOR), sorted=False)
@@ -82,7 +82,7 @@ class PythonTopK:
 
 
 class Timed:
-    """A Python hook and when it was at work."""
+    """A Python hook that records when it begins and ends."""
 
     def __init__(self, hook):
         self.hook = hook
@@ -100,7 +100,7 @@ class Timed:
         return self.hook(bucket).then(ended)
 
     def seconds(self):
-        """Of the last step."""
+        """How long the hook worked in the last step, as a list of one number; overlapping buckets count once."""
         total, until = 0.0, 0.0
         for start, end in sorted(self.spans):
             total += max(0.0, end - max(start, until))
@@ -118,14 +118,14 @@ class Ours:
         self.state = gravac.GravacState(**options)
 
     def seconds(self):
-        """Of the parts of the last step."""
+        """The seconds of each of PARTS in the last step."""
         found = self.state.report()
         return [found[part + "_seconds"] for part in PARTS]
 
 
 def power_sgd(rank):
-    """One bucket after the other: torch's hook starts exchanges as others end, and Gloo's threads may do so in another
-    order on another rank, where they then meet the wrong ones."""
+    """PowerSGD, one bucket at a time. torch's hook starts an exchange when another one ends; on Gloo's threads that
+    may happen in a different order on each rank, and then ranks would mix up the exchanges of two buckets."""
     state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
     return lambda bucket: completed(powerSGD_hook.powerSGD_hook(state, bucket).wait())
 
@@ -134,10 +134,10 @@ def no_hook():
     return None
 
 
-# By name, in the order of the table. The first is what others are compared with.
+# By name, in the order of the printed table. All are compared with the first.
 HOOKS = {
     "plain DDP": no_hook,
-    "allreduce_hook": lambda: Timed(lambda bucket: default_hooks.allreduce_hook(None, bucket)),  # what any hook costs
+    "allreduce_hook": lambda: Timed(lambda bucket: default_hooks.allreduce_hook(None, bucket)),  # cost of any hook
     "fp16_compress_hook": lambda: Timed(lambda bucket: default_hooks.fp16_compress_hook(None, bucket)),
     "PowerSGD rank 1": lambda: Timed(power_sgd(1)),
     "Top-k 100x in Python": lambda: Timed(PythonTopK().hook),
@@ -145,7 +145,8 @@ HOOKS = {
     "ours, gravac": lambda: Ours(policy="gravac"),
     "ours, progress": lambda: Ours(policy="progress"),
 }
-# On a slow link dense steps take seconds: fewer hooks there, and progress, which begins with some, may decide sooner.
+# On the 100 Mbit link ("shaped") a dense step takes seconds. So fewer hooks are timed there (by number of
+# processes), and progress, which begins with dense steps, decides after a shorter interval.
 SHAPED = {
     2: ["plain DDP", "fp16_compress_hook", "PowerSGD rank 1", "Top-k 100x in Python", "ours, static 100x",
         "ours, gravac", "ours, progress"],
@@ -153,8 +154,8 @@ SHAPED = {
 }  # fmt: skip
 SHAPED_PROGRESS = {"ours, progress": lambda: Ours(policy="progress", interval=1)}
 OURS = [name for name in HOOKS if name.startswith("ours")]
-SLOW = ["Top-k 100x in Python"]  # seconds a step: timed once where others are three times
-SLOW_SHAPED = ["plain DDP", "fp16_compress_hook"]  # many seconds, but steady ones: once in all
+SLOW = ["Top-k 100x in Python"]  # takes seconds per step: one step where others take three
+SLOW_SHAPED = ["plain DDP", "fp16_compress_hook"]  # many seconds per step, but steady: one step is enough
 
 
 def hooks_for(processes, shaped):
@@ -167,7 +168,7 @@ def hooks_for(processes, shaped):
 
 
 def network(weights=None):
-    """A model; of the same weights as another one, if that is given."""
+    """The model. If another one is given as `weights`, the two share their weights."""
     torch.manual_seed(0)
     linear = functools.partial(skip_init, torch.nn.Linear) if weights else torch.nn.Linear
     stack = []
@@ -181,7 +182,7 @@ def network(weights=None):
 
 
 def batches(count):
-    """What the steps of this rank learn from, one after the other and then again."""
+    """Random batches for this rank, `count` different ones over and over."""
     generator = torch.Generator().manual_seed(dist.get_rank())
     data = [
         (torch.randn(BATCH, WIDTH, generator=generator), torch.randint(10, (BATCH,), generator=generator))
@@ -191,7 +192,7 @@ def batches(count):
 
 
 class Runner:
-    """A model under one hook."""
+    """A model with one hook, and the times of its steps."""
 
     def __init__(self, name, make_hook, weights=None):
         self.name = name
@@ -213,7 +214,7 @@ class Runner:
         return loss
 
     def gradients(self):
-        """Of one step, as one run."""
+        """The gradients after one step's exchange, as one flat tensor."""
         self.backward()
         self.forget()
         return torch.cat([p.grad.view(-1) for p in self.model.parameters()])
@@ -227,13 +228,13 @@ class Runner:
         if exchange and self.hook is not None:
             self.hook_seconds.append(self.hook.seconds())
         if not math.isfinite(loss.item()):
-            raise RuntimeError(f"{self.name}: loss {loss.item()} found")
+            raise RuntimeError(f"{self.name}: loss {loss.item()} found, a finite one expected")
 
     def run(self, steps, exchange=True):
         dist.barrier()
         for _ in range(steps):
             self.step(exchange)
-        self.optimizer.zero_grad(set_to_none=True)  # all models together would not fit otherwise
+        self.optimizer.zero_grad(set_to_none=True)  # the gradients of all models together would not fit in memory
 
     def forget(self):
         self.step_seconds, self.hook_seconds = [], []
@@ -245,7 +246,7 @@ class Runner:
         if self.hook_seconds:
             ranks = [None] * dist.get_world_size()
             dist.all_gather_object(ranks, self.hook_seconds)
-            least = [min(parts, key=sum) for parts in zip(*ranks)]  # step by step
+            least = [min(parts, key=sum) for parts in zip(*ranks)]  # for each step, the rank that waited least
             found["hook"] = statistics.median(map(sum, least))
         if isinstance(self.hook, Ours):
             report = self.hook.state.report()
@@ -255,10 +256,11 @@ class Runner:
 
 
 def check_answers(runners):
-    """Dense, ours gives what DDP gives, to the bit; at 100x a few hundredths arrive, on all ranks the same."""
+    """Checks the gradients. Our dense policy gives those of DDP to the bit; at 100x a few hundredths of the
+    entries are not zero, and all ranks have the same."""
     plain = runners["plain DDP"]
     dense = Runner("ours, dense", lambda: Ours(policy="dense"), plain.model.module)
-    dense.run(3)  # the same buckets from then on, so sums are added in the same order
+    dense.run(3)  # after which DDP has settled on the same buckets, so that sums are added in the same order
     plain.data = batches(1)
     dense.data = batches(1)
     expected, found = plain.gradients(), dense.gradients()
@@ -269,15 +271,15 @@ def check_answers(runners):
         found = runners[name].gradients()
         share = (found != 0).float().mean().item()
         if not 0.2 / FACTOR <= share <= 0.1 * dist.get_world_size():
-            raise RuntimeError(f"{name}: {share:.4f} of the gradient arrived")
+            raise RuntimeError(f"{name}: a share of {share:.4f} of the gradient's entries is not zero")
         other = found.clone()
         dist.broadcast(other, 0)
         if not torch.equal(other, found):
-            raise RuntimeError(f"{name}: ranks differ")
+            raise RuntimeError(f"{name}: ranks have different gradients")
 
 
 def wait_for_link(shaped):
-    """The link is as it is so far; who started this process shapes it."""
+    """Asks the parent process to limit the link to 100 Mbit/s, and waits. Warm-up steps ran at full speed."""
     if not shaped:
         return
     if dist.get_rank() == 0:
@@ -293,9 +295,9 @@ def work(arguments):
     runners = {}
     for name, make_hook in hooks_for(dist.get_world_size(), shaped).items():
         runners[name] = Runner(name, make_hook, runners["plain DDP"].model.module if runners else None)
-    alone = Runner("alone", no_hook, runners["plain DDP"].model.module)  # exchanges nothing
+    alone = Runner("alone", no_hook, runners["plain DDP"].model.module)  # only run without an exchange
 
-    # Ours learn what the link is like, so they warm up on it.
+    # Our policies measure the link, so on a limited link they warm up only after it has been limited.
     for name, runner in runners.items():
         if not (shaped and name in OURS):
             runner.run(3)
@@ -307,7 +309,7 @@ def work(arguments):
         if shaped and name in runners:
             runners[name].run(4)
     if not quick and "ours, progress" in runners:
-        runners["ours, progress"].run(8)  # until it has decided
+        runners["ours, progress"].run(8)  # until it has chosen its factor
 
     for runner in [*runners.values(), alone]:
         runner.forget()
@@ -322,14 +324,14 @@ def work(arguments):
     if dist.get_rank() == 0:
         print(json.dumps(results), flush=True)
     dist.barrier()
-    os._exit(0)  # groups of several hooks have no tidy end
+    os._exit(0)  # an orderly exit may hang: every hook has a process group of its own
 
 
 # The processes, and the link between them.
 
 
 class Link:
-    """Network namespaces on a bridge, one per process; gone at the end, whatever happens."""
+    """One network namespace per process, connected by a bridge; removed at the end, also after an error."""
 
     def __init__(self, processes):
         self.name = f"gvb{os.getpid()}"
@@ -395,7 +397,7 @@ def start(processes, link, quick):
 
 
 def measure(processes, link, quick):
-    """What rank 0 found."""
+    """Starts the processes and returns the results that rank 0 prints."""
     started = start(processes, link, quick)
     try:
         line = started[0].stdout.readline()
@@ -405,7 +407,7 @@ def measure(processes, link, quick):
             started[0].stdin.flush()
             line = started[0].stdout.readline()
         if not line:
-            raise SystemExit("rank 0 ended without an answer")
+            raise SystemExit("rank 0 ended without printing its results")
         for process in started:
             process.wait(60)
         return json.loads(line)
@@ -415,7 +417,7 @@ def measure(processes, link, quick):
             process.wait()
 
 
-# The answers.
+# The results.
 
 
 def show(title, results):
@@ -454,9 +456,11 @@ def show_goals(everything):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--quick", action="store_true", help="one step each, two processes: does it work?")
-    parser.add_argument("--processes", type=int, nargs="*", help="2 4 unless given")
-    parser.add_argument("--link", choices=["both", "plain", "shaped"], default="both")
+    parser.add_argument("--quick", action="store_true", help="a test of this script: one step, two processes")
+    parser.add_argument("--processes", type=int, nargs="*", help="numbers of processes; default: 2 4")
+    parser.add_argument(
+        "--link", choices=["both", "plain", "shaped"], default="both", help="plain: loopback; shaped: 100 Mbit/s"
+    )
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--shaped", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -473,7 +477,7 @@ def main():
         if arguments.link == "plain":
             continue
         if os.geteuid() != 0:
-            print("\n100 Mbit: left out, only root can shape a link")
+            print("\n100 Mbit: left out, since only root can limit a link")
             continue
         with Link(processes) as link:
             everything[processes, True] = measure(processes, link, arguments.quick)

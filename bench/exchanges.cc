@@ -1,8 +1,8 @@
-// Which way of exchanging is quickest, by how much, and does `auto` find it? Local
-// processes exchange the same gradients in every way, interleaved step by step: over a
-// backend as it is, and over links of 1 Gbit and 100 Mbit rehearsed on top of it. A
-// step's time is that of the slowest rank, encoding and decoding included; the median
-// of steps counts. Every mean is checked to be the same on all ranks.
+// Which exchange is fastest, by how much, and does `auto` choose it? Processes on this machine
+// exchange the same gradients with every exchange in turn, one step each: over the backend as it is,
+// and over simulated links of 1 Gbit/s and 100 Mbit/s on top of it. The time of a step is that of the
+// slowest rank, with encoding and decoding; the table shows the median over steps. After every step
+// all ranks must have the same mean.
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -39,15 +39,17 @@ struct Options {
   std::vector<std::string> links = {"plain", "1gbit,100us", "100mbit,1ms"};
   std::size_t entries = 1'000'000, repeats = 7;
   std::string values = "fp32";
-  // Of one rank among those that a run starts:
+  // For the rank processes that this program starts:
   bool child = false;
   std::string store;
   std::size_t rank = 0, size = 0;
 };
 
-constexpr std::size_t kWarmup = 16;  // `auto` tries what there is
+constexpr std::size_t kWarmup = 16;  // steps in which `auto` tries every exchange
 
-// Rows of different scale, the same on all ranks; half of the entries' variance is shared.
+// A gradient with rows of 512 entries, whose scales differ as those of layers do and are the same on all
+// ranks. Half of the variance of an entry is common to all ranks, half is the rank's own, so that ranks
+// choose some of the same entries.
 std::vector<float> gradient_of(std::size_t entries, std::size_t rank, std::size_t step) {
   std::mt19937 shared(static_cast<unsigned>(step)), own(static_cast<unsigned>(1000 * (rank + 1) + step));
   std::normal_distribution<float> gauss, mine;
@@ -60,7 +62,7 @@ std::vector<float> gradient_of(std::size_t entries, std::size_t rank, std::size_
   return gradient;
 }
 
-// One way of exchanging: a whole aggregator, of which the exchange is timed.
+// One exchange to be compared: an aggregator that uses it, and what was measured.
 struct Way {
   std::string name;
   std::unique_ptr<Aggregator> aggregator;
@@ -79,6 +81,7 @@ struct Way {
         ->first;
   }
 
+  // One step. Throws Error if ranks get different means. Keeps the time if `counts`.
   void run(Comm& comm, std::vector<float> gradient, bool counts) {
     const StepReport report = aggregator->aggregate(gradient, 1);
     const std::uint64_t digest = checksum(std::as_bytes(std::span(gradient)));
@@ -97,8 +100,9 @@ struct Way {
   }
 };
 
+// `shared` needs positions that are the same on all ranks, which randomk draws; all others use Top-k.
 Way make_way(const std::string& name, double factor, const Options& options, Comm& comm, Clock& clock) {
-  AggregatorOptions way;
+  EngineOptions way;
   way.step.compressor = name == "shared" ? "randomk" : "topk";
   way.values = values_from_string(options.values);
   auto policy = name == "dense" ? make_dense_policy() : make_static_policy(factor);
@@ -106,21 +110,23 @@ Way make_way(const std::string& name, double factor, const Options& options, Com
   return {name, std::make_unique<Aggregator>(Layout(options.entries), std::move(policy), way, comm, clock)};
 }
 
-// `best` is the quickest of the ways that `auto` may choose from.
+// `best` is the fastest of the exchanges that `auto` may choose from.
 void print_row(const std::string& where, double factor, const Way& way, const Way& dense, const Way& best) {
   std::printf("%-28s %6g  %-15s %10zu %10.2f %9.3f", where.c_str(), factor, way.name.c_str(), way.bytes,
               1e3 * way.median(), way.median() / dense.median());
   if (way.name == "auto") {
     const std::string route(to_string(way.usual_route()));
     const double over = way.median() / best.median();
-    const char* judgement = route == best.name ? "which is the best"
+    const char* judgement = route == best.name ? "which is the fastest"
                             : over <= 1.1      ? ""
                                                : "MISSED: goal <= 1.1";
-    std::printf("  %.2f of the best, by %s %s", over, route.c_str(), judgement);
+    std::printf("  %.2f times the fastest, by %s %s", over, route.c_str(), judgement);
   }
   std::printf("\n");
 }
 
+// Times all exchanges at three factors over one link, and prints the rows on rank 0. Means are compared
+// over the backend itself, so that the comparison takes no simulated time.
 void measure(Comm& backend, const std::string& link, const std::string& where, const Options& options) {
   SteadyClock clock;
   std::unique_ptr<PacedComm> paced;
@@ -136,7 +142,7 @@ void measure(Comm& backend, const std::string& link, const std::string& where, c
     }
     for (std::size_t step = 0; step < kWarmup + options.repeats; ++step) {
       for (Way& way : ways) {
-        if (way.name != "auto" && step + 2 < kWarmup) continue;
+        if (way.name != "auto" && step + 2 < kWarmup) continue;  // two steps of warm-up are enough
         way.run(backend, gradients[step % gradients.size()], step >= kWarmup);
       }
     }
@@ -150,6 +156,7 @@ void measure(Comm& backend, const std::string& link, const std::string& where, c
   }
 }
 
+// In a rank process: connects with the other ranks and measures over every link.
 int run_rank(const Options& options) {
   std::unique_ptr<Comm> comm;
 #ifdef GRAVAC_BENCH_GLOO
@@ -167,26 +174,27 @@ int run_rank(const Options& options) {
   return 0;
 }
 
-// Starts a program; returns its process.
+// Starts a program; returns its process id.
 pid_t start(const std::vector<std::string>& arguments) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   std::fflush(stdout);
   const pid_t pid = fork();
-  require(pid >= 0, "exchanges: no process could be started");
+  require(pid >= 0, "exchanges: cannot start a process");
   if (pid > 0) return pid;
   execvp(argv[0], argv.data());
   std::perror(argv[0]);
   std::_Exit(127);
 }
 
+// Waits for a process. Returns whether it exited with 0.
 bool ended_well(pid_t pid) {
   int status = 0;
   return waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// Runs this program once per rank, over a backend.
+// Starts this program once per rank, over a backend, and waits for all of them.
 void run_ranks_of(const std::string& backend, std::size_t size, const std::string& store,
                   const std::vector<std::string>& arguments) {
   std::vector<std::string> child = {std::filesystem::read_symlink("/proc/self/exe").string()};
@@ -211,13 +219,14 @@ void run_ranks_of(const std::string& backend, std::size_t size, const std::strin
   require(well, "exchanges: a rank of ", size, " over ", backend, " failed");
 }
 
+// In the first process: prints the heading, and starts the ranks for every backend and number of ranks.
 int run_all(const Options& options, const std::vector<std::string>& arguments) {
   std::printf("%zu entries, %s values, median of %zu steps\n", options.entries, options.values.c_str(),
               options.repeats);
   std::printf("%-28s %6s  %-15s %10s %10s %9s\n", "backend, ranks, link", "factor", "exchange", "bytes sent",
               "ms", "of dense");
   char folder[] = "/tmp/exchanges.XXXXXX";
-  require(mkdtemp(folder) != nullptr, "exchanges: no folder could be made in /tmp");
+  require(mkdtemp(folder) != nullptr, "exchanges: cannot create a folder in /tmp");
   for (const std::string& backend : options.backends) {
     for (const std::size_t size : options.sizes) {
       run_ranks_of(backend, size, folder + ("/" + backend + std::to_string(size)), arguments);
@@ -238,16 +247,16 @@ int main(int argc, char** argv) {
 #ifdef GRAVAC_BENCH_MPI
   options.backends.push_back("mpi");
 #endif
-  CLI::App app("Compares the ways of exchanging gradients", "exchanges");
+  CLI::App app("Compares the exchanges: how fast is each, and does `auto` choose the fastest?", "exchanges");
   app.add_option("--backend", options.backends, "gloo, mpi or both")
       ->check(CLI::IsMember({"gloo", "mpi"}))
       ->capture_default_str();
   app.add_option("--ranks", options.sizes, "Numbers of processes")->capture_default_str();
-  app.add_option("--link", options.links, "plain, or a link to rehearse")->capture_default_str();
+  app.add_option("--link", options.links, "plain, or a link to simulate: RATE,DELAY")->capture_default_str();
   app.add_option("--entries", options.entries, "Length of the gradient")
       ->check(CLI::Range(std::size_t{1000}, std::size_t{200'000'000}))
       ->capture_default_str();
-  app.add_option("--repeats", options.repeats, "Steps of each way")
+  app.add_option("--repeats", options.repeats, "Steps to time with each exchange")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--values", options.values, "fp32, fp16 or bf16")->capture_default_str();
@@ -261,7 +270,7 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   try {
-    // Children get the same options, save for the backend, of which each has one.
+    // The rank processes get the same options, except that each has only one backend.
     const std::vector<std::string> arguments = {"--entries", std::to_string(options.entries),
                                                 "--repeats", std::to_string(options.repeats),
                                                 "--values",  options.values};
@@ -270,6 +279,6 @@ int main(int argc, char** argv) {
     return options.child ? gravac::bench::run_rank(options) : gravac::bench::run_all(options, links);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "exchanges: %s\n", error.what());
-    std::_Exit(1);  // MPI and Gloo would wait for the others
+    std::_Exit(1);  // an orderly exit would make MPI or Gloo wait for the other ranks
   }
 }

@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "gravac/codec/select/compressor.h"
 #include "gravac/codec/select/step.h"
 #include "gravac/policy/gain.h"
 #include "gravac/util/buffer.h"
@@ -157,7 +158,7 @@ struct Candidate {
   void check(SparseView sent, const std::vector<float>& gradient) {
     const double factor = send == Send::minimum ? plan.minimum : plan.candidate;
     if (options.compressor != "topk") return check_about(sent, gradient.size(), factor);
-    check_topk(sent, options.feedback ? std::span<const float>(step->residual()) : gradient, factor);
+    check_topk(sent, options.feedback ? std::span<const float>(step->residual().values()) : gradient, factor);
     if (!encode) return;
     std::vector<std::uint32_t> positions(sent.size());
     unpack_positions(payload, gradient.size(), positions);
@@ -328,8 +329,10 @@ class Contest {
   explicit Contest(std::size_t entries)
       : entries_(entries), gradients_(make_gradients(entries)), direct_(entries, 10, 1000) {
     encoded10_.encode = true;
-    for (const char* name : {"dgc", "redsync", "sidco", "randomk"}) {
-      others_.push_back(fused(std::string(name) + " 10/1000", {10, 1000}, Send::candidate, name));
+    for (const std::string_view name : compressor_names()) {
+      if (name == "topk") continue;  // measured above
+      others_.push_back(
+          fused(std::string(name) + " 10/1000", {10, 1000}, Send::candidate, std::string(name)));
     }
     floor_residual_.reserve(entries);
     std::fill_n(floor_residual_.data(), entries, 0.0f);

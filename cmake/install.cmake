@@ -3,8 +3,36 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS gravac EXPORT gravac ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS gravac_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY gravac/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gravac
-        FILES_MATCHING PATTERN "*.h" PATTERN "testing.h" EXCLUDE PATTERN "c_api.h" EXCLUDE)
+
+# THE FRONT DOOR: the headers that users include; no others are installed. Start with engine.h, or with
+# gravac.h in C. Each can be read on its own, and says what it promises and which threads may call it.
+set(public_headers
+  checkpoint.h               # state as named sections, and as bytes
+  config.h                   # options by name
+  engine.h                   # gradients in, means out
+  gravac.h                   # the same for C, and so for any language
+  report.h                   # what a step was like
+  reshard.h                  # states for another number of ranks
+  codec/options.h            # how an engine works
+  comm/comm.h                # how ranks talk: to be implemented for a new backend
+  comm/paced_comm.h          # a simulated slow network around any comm
+  comm/route.h
+  comm/thread_comm.h         # ranks as threads, for tests
+  memory/momentum_options.h
+  policy/gain.h
+  policy/plan.h
+  policy/policies.h
+  policy/policy.h            # policies and their options
+  util/clock.h
+  util/layout.h              # the parameters of a model
+  util/names.h
+  util/options.h
+  util/require.h             # Error
+  wire/values.h)
+foreach(header IN LISTS public_headers)
+  cmake_path(GET header PARENT_PATH room)
+  install(FILES gravac/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gravac/${room})
+endforeach()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/gravac)
 install(EXPORT gravac NAMESPACE gravac:: FILE gravac-targets.cmake DESTINATION ${package_dir})

@@ -12,11 +12,11 @@ import gravac
 
 
 def draw(count, seed):
-    """Ten classes around ten places, with noise."""
-    places = torch.randn(10, 64, generator=torch.Generator().manual_seed(0))
+    """Synthetic data of ten classes: the centre of a class plus noise."""
+    centres = torch.randn(10, 64, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (count,), generator=generator)
-    return places[labels] + 2 * torch.randn(count, 64, generator=generator), labels
+    return centres[labels] + 2 * torch.randn(count, 64, generator=generator), labels
 
 
 def main():
@@ -27,7 +27,7 @@ def main():
     data = torch.utils.data.TensorDataset(*draw(4096, seed=1))
     loader = torch.utils.data.DataLoader(data, 32, shuffle=True)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-    # What prepare() returns is a DistributedDataParallel, unless there is one process alone.
+    # With more than one process, prepare() returns the model as a DistributedDataParallel, which takes the hook.
     if accelerator.num_processes > 1:
         model.register_comm_hook(gravac.GravacState(policy="gravac"), gravac.gravac_hook)
 

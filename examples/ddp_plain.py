@@ -1,10 +1,11 @@
-"""Trains a small convolutional net with DistributedDataParallel, on drawn images or on CIFAR-10.
+"""Trains a small convolutional net with DistributedDataParallel, on synthetic images or on CIFAR-10.
 
     torchrun --nproc_per_node 2 examples/ddp_gravac.py [--data-dir DIR]
 
-ddp_plain.py is the same script without GraVAC; `diff` shows all there is to add. Within one machine
-sending everything is fastest, which the default policy finds out: factor 1. Over a network it compresses.
-With Debian's torch 1.13, whose launcher does not know Python 3.11: torchrun -r 1 -t 1 ...
+ddp_plain.py is the same script without GraVAC: `diff` the two to see what to add to your own. The default policy,
+progress, compresses only where that saves time. Between processes of one machine it sends the whole gradient
+(factor 1); over a slow network it compresses. Debian's torchrun 1.13 fails under Python 3.11 unless it is called
+with -r 1 -t 1.
 """
 
 import argparse
@@ -18,7 +19,7 @@ CLASSES = 10
 
 
 def draw(count, seed):
-    """Images of ten classes: the class's pattern, moved, another class's paler over it, and noise."""
+    """Synthetic images of ten classes: a class's pattern, a weaker one of another class, a shift and noise."""
     patterns = interpolate(torch.randn(CLASSES, 3, 8, 8, generator=torch.Generator().manual_seed(0)), (32, 32))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(CLASSES, (count,), generator=generator)
@@ -30,7 +31,7 @@ def draw(count, seed):
 
 
 def read(files):
-    """CIFAR-10 in its binary form: records of one byte for the class and 3 * 32 * 32 for the image."""
+    """Reads CIFAR-10's binary files, whose records are one byte for the class and 3 * 32 * 32 for the image."""
     data = b"".join(open(file, "rb").read() for file in files)
     records = torch.frombuffer(bytearray(data), dtype=torch.uint8).view(-1, 3073)
     return (records[:, 1:].reshape(-1, 3, 32, 32).float() - 120) / 64, records[:, 0].long()
@@ -44,10 +45,10 @@ def load(directory):
 
 
 def network():
-    def block(entering, leaving):
+    def block(channels_in, channels_out):
         return [
-            torch.nn.Conv2d(entering, leaving, 3, stride=2, padding=1),
-            torch.nn.BatchNorm2d(leaving),
+            torch.nn.Conv2d(channels_in, channels_out, 3, stride=2, padding=1),
+            torch.nn.BatchNorm2d(channels_out),
             torch.nn.ReLU(),
         ]
 
@@ -65,9 +66,9 @@ def accuracy(model, images, labels):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--data-dir", help="with data_batch_1.bin ... data_batch_5.bin and test_batch.bin")
+    parser.add_argument("--data-dir", help="folder of data_batch_1.bin ... data_batch_5.bin, test_batch.bin")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=32, help="samples of one rank in a step")
+    parser.add_argument("--batch", type=int, default=32, help="samples per rank and step")
     parser.add_argument("--lr", type=float, default=0.02)
     arguments = parser.parse_args()
 

@@ -1,8 +1,9 @@
-"""GraVAC with Lightning: two processes of one machine, on CPU.
+"""GraVAC with Lightning: two processes on one machine, on CPU.
 
     python examples/lightning_gravac.py
 
-The strategy takes state and hook. Lightning registers them on GPUs only, and says nothing: on CPU the callback does.
+DDPStrategy takes GraVAC's state and hook. But Lightning registers a hook only if it trains on GPUs, and ignores it
+silently on CPU. There the callback below registers it.
 """
 
 import lightning
@@ -14,6 +15,8 @@ import gravac
 
 
 class Gravac(lightning.Callback):
+    """Registers the hook on CPU, and reports the last step's compression."""
+
     def __init__(self, state):
         self.state = state
 
@@ -44,11 +47,11 @@ class Net(lightning.LightningModule):
 
 
 def draw(count, seed):
-    """Ten classes around ten places, with noise."""
-    places = torch.randn(10, 64, generator=torch.Generator().manual_seed(0))
+    """Synthetic data of ten classes: the centre of a class plus noise."""
+    centres = torch.randn(10, 64, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(10, (count,), generator=generator)
-    data = places[labels] + 2 * torch.randn(count, 64, generator=generator)
+    data = centres[labels] + 2 * torch.randn(count, 64, generator=generator)
     return torch.utils.data.TensorDataset(data, labels)
 
 

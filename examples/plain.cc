@@ -1,4 +1,4 @@
-// A plain libtorch training loop, on one worker.
+// A plain libtorch training loop with one process. with_gravac.cc is the same loop with several.
 
 #include <torch/torch.h>
 

@@ -1,5 +1,6 @@
-// The same loop on several workers. Usage: with_gravac STORE RANK SIZE, as many times as SIZE says,
-// where STORE is a file that does not exist yet.
+// The loop of plain.cc with several worker processes, whose gradients GraVAC compresses and averages.
+// Start it SIZE times, with RANK from 0 to SIZE - 1 and the path of a file that does not exist yet:
+//   with_gravac STORE RANK SIZE
 
 #include <torch/torch.h>
 
@@ -11,7 +12,9 @@
 int main(int argc, char** argv) {
   if (argc != 4) return 2;
   const std::size_t rank = std::stoul(argv[2]), size = std::stoul(argv[3]);
-  torch::manual_seed(static_cast<std::uint64_t>(rank));  // every worker draws its own samples
+  // Every worker draws other samples. It also begins with other weights, but TorchAggregator copies those
+  // of rank 0 to all workers.
+  torch::manual_seed(static_cast<std::uint64_t>(rank));
   torch::nn::Sequential model(torch::nn::Linear(20, 64), torch::nn::ReLU(), torch::nn::Linear(64, 2));
   const auto comm = gravac::make_gloo_comm({.store = argv[1], .rank = rank, .size = size});
   gravac::TorchAggregator gravac(*model, "policy=static factor=10", *comm);
@@ -22,10 +25,10 @@ int main(int argc, char** argv) {
     optimizer.zero_grad();
     const torch::Tensor loss = torch::nn::functional::cross_entropy(model->forward(input), target);
     loss.backward();
-    gravac.aggregate(32);
+    gravac.aggregate(32);  // every gradient becomes the mean over workers; 32 is the batch size
     optimizer.step();
     if (step % 50 == 49 && rank == 0) std::printf("step %d: loss %.4f\n", step + 1, loss.item<double>());
   }
   const torch::Tensor sum = model->ptr<torch::nn::LinearImpl>(0)->weight.sum();
-  std::printf("weights of rank %zu: %.9g\n", rank, sum.item<double>());  // the same on all
+  std::printf("weights of rank %zu: %.9g\n", rank, sum.item<double>());  // equal on all workers
 }

@@ -1,64 +1,32 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 
-#include "gravac/agreement.h"
-#include "gravac/checkpoint.h"
-#include "gravac/codec/selecting_codec.h"
-#include "gravac/comm/comm.h"
-#include "gravac/policy/policy.h"
-#include "gravac/report.h"
-#include "gravac/util/clock.h"
+#include "gravac/engine_base.h"
 
 namespace gravac {
 
-// One training step across ranks: every rank hands in its gradient, every rank
-// gets the mean of what was sent, and the policy moves the factor. Start reading
-// with aggregate() in aggregator.cc.
-class Aggregator {
+// The engine for after backward: one bucket, decided upon by this step's own totals. Start reading with
+// finish() in aggregator.cc.
+class Aggregator final : public EngineBase {
  public:
-  // Compares notes with the other ranks; throws Error, on all of them, if they differ.
-  Aggregator(const Layout& layout, std::unique_ptr<Policy> policy, const AggregatorOptions& options,
-             Comm& comm, Clock& clock);
+  Aggregator(const Layout& layout, std::unique_ptr<Policy> policy, const EngineOptions& options, Comm& comm,
+             Clock& clock);
 
-  // Replaces `gradient` by the mean over ranks. `samples` is how many this rank's
-  // gradient comes from. `weights` are needed if the momentum memory decays them.
+  void ready(std::size_t bucket, std::span<float> gradient, std::span<const float> weights = {}) override;
+  void wait(std::size_t bucket) override;  // throws Error: means come with finish()
+  StepReport finish(double samples) override;
+
+  // ready() and finish() in one.
   StepReport aggregate(std::span<float> gradient, double samples, std::span<const float> weights = {});
 
-  // Tells all ranks, along with the next step's numbers, that this one wants
-  // something; that step's report then says `called` on all of them.
-  void call() { agreement_.call(); }
-
-  // The caller's gradients are `ratio` times as large from now on, for its loss is scaled
-  // otherwise: what waits is made so too. Between steps, on all ranks alike.
-  void rescale(float ratio);
-
-  // All state of this rank, weights and optimizer aside; between steps. A run that
-  // goes on from it goes on to the bit. load() throws Error, and changes nothing, for
-  // the state of another rank, number of ranks, model or configuration.
-  Checkpoint save();
-  void load(const Checkpoint& checkpoint);
-
-  Policy& policy() { return agreement_.policy(); }
-  Step& step() { return lane_.step(); }
-  const CostModel& costs() const { return agreement_.costs(); }
-
  private:
-  Order decide(const Agreement::Totals& totals, const std::optional<Plan>& plan, StepReport& report);
+  std::vector<double> own_numbers() const override;
+  void check_own(std::span<const double> numbers) const override;
+  void restore_own(std::span<const double> numbers) override;
 
-  AggregatorOptions options_;
-  Comm& comm_;
-  Clock& clock_;
-  Agreement agreement_;
-  Lane lane_;
-
-  std::uint64_t steps_ = 0, bad_steps_ = 0;
-  Send expected_ = Send::candidate;  // the last decision: they are sticky
-  double ended_ = 0;                 // when the last step ended
+  Send expected_ = Send::candidate;  // the last sparse decision: the next one is probably the same
 };
 
 }  // namespace gravac

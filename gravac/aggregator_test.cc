@@ -15,6 +15,7 @@
 namespace gravac {
 namespace {
 
+using testing::residual_of;
 using testing::uneven_layout;
 
 const std::vector<std::string> kPolicies = {"dense", "static", "gravac", "progress", "accordion"};
@@ -67,7 +68,7 @@ TEST_P(EveryAggregator, AgreesAndConserves) {
   run_ranks(s.ranks, [&](Comm& inner) {
     VirtualClock clock;
     PacedComm comm(inner, {1e6, 1e-4}, clock);
-    AggregatorOptions options;
+    EngineOptions options;
     options.step.compressor = s.compressor;
     options.step.granularity = s.policy == "accordion" ? Granularity::layer : Granularity::global;
     options.step.seed = 3;
@@ -88,7 +89,7 @@ TEST_P(EveryAggregator, AgreesAndConserves) {
         for (std::size_t i = 0; i < n; ++i) out[i] += static_cast<double>(s.ranks) * gradient[i];
       }
     }
-    const auto residual = aggregator.step().residual();
+    const auto residual = residual_of(aggregator);
     left[comm.rank()].assign(residual.begin(), residual.end());
   });
   for (std::size_t rank = 1; rank < s.ranks; ++rank) ASSERT_EQ(results[rank], results[0]) << "rank " << rank;
@@ -140,7 +141,7 @@ TEST(Aggregator, RanksWithSkewedClocksStillDecideAlike) {
       std::vector<PolicyState> policies(ranks);
       run_ranks(ranks, [&](Comm& comm) {
         SkewedClock clock(comm.rank());
-        AggregatorOptions options;
+        EngineOptions options;
         options.step.granularity = policy == "accordion" ? Granularity::layer : Granularity::global;
         if (reduce_scatter) options.route = Route::reduce_scatter;  // where ranks decode different numbers
         Aggregator aggregator(layout, make_policy(policy, layout), options, comm, clock);
@@ -179,12 +180,12 @@ TEST(Aggregator, DenseEqualsAPlainAllReduce) {
 TEST(Aggregator, BadNumbersOnOneRankGoOutRawAndTeachNothing) {
   run_ranks(4, [](Comm& comm) {
     SteadyClock clock;
-    AggregatorOptions options;
+    EngineOptions options;
     if (comm.size() == 4) options.momentum = MomentumOptions{};
     Aggregator aggregator(Layout(5000), make_static_policy(50), options, comm, clock);
     std::vector<float> gradient = gradient_of(5000, comm.rank(), 1);
     aggregator.aggregate(gradient, 1);
-    const auto residual = aggregator.step().residual();
+    const auto residual = residual_of(aggregator);
     const std::vector<float> before(residual.begin(), residual.end());
     const PolicyState policy = aggregator.policy().save();
 
@@ -195,7 +196,7 @@ TEST(Aggregator, BadNumbersOnOneRankGoOutRawAndTeachNothing) {
     EXPECT_EQ(report.bad_steps, 1u);
     EXPECT_TRUE(std::isnan(gradient[17]));
     EXPECT_FALSE(std::isnan(gradient[18]));
-    const auto after = aggregator.step().residual();
+    const auto after = residual_of(aggregator);
     for (std::size_t i = 0; i < before.size(); ++i) ASSERT_NEAR(after[i], before[i], 1e-3f);
     EXPECT_EQ(aggregator.policy().save(), policy);
 
@@ -208,7 +209,7 @@ TEST(Aggregator, RanksThatDifferRefuseEachOther) {
   EXPECT_THROW(run_ranks(3,
                          [](Comm& comm) {
                            SteadyClock clock;
-                           AggregatorOptions options;
+                           EngineOptions options;
                            options.step.compressor = comm.rank() == 1 ? "dgc" : "topk";
                            Aggregator aggregator(Layout(10), make_static_policy(2), options, comm, clock);
                          }),
@@ -230,7 +231,7 @@ TEST(Aggregator, WhatRoundingLosesIsMadeGood) {
       std::mutex mutex;
       run_ranks(ranks, [&](Comm& comm) {
         SteadyClock clock;
-        AggregatorOptions options;
+        EngineOptions options;
         options.values = values;
         options.route = route;
         Aggregator aggregator(Layout(n), make_static_policy(3), options, comm, clock);
@@ -242,8 +243,9 @@ TEST(Aggregator, WhatRoundingLosesIsMadeGood) {
           const std::lock_guard lock(mutex);
           for (std::size_t i = 0; i < n; ++i) in[i] += mine[i], out[i] += gradient[i];
         }
+        const std::vector<float> left = residual_of(aggregator);
         const std::lock_guard lock(mutex);
-        for (std::size_t i = 0; i < n; ++i) out[i] += aggregator.step().residual()[i];
+        for (std::size_t i = 0; i < n; ++i) out[i] += left[i];
       });
       for (std::size_t i = 0; i < n; ++i) ASSERT_NEAR(in[i], out[i], 1e-5) << to_string(values) << " " << i;
     }
@@ -257,7 +259,7 @@ TEST(Aggregator, ARehearsalIsDeterministicAndProgressFollowsTheLink) {
     run_ranks(4, [&](Comm& inner) {
       VirtualClock clock;
       PacedComm comm(inner, link_from_string(link), clock);
-      AggregatorOptions options;
+      EngineOptions options;
       options.compress_seconds_per_entry = 1e-9;
       Aggregator aggregator(Layout(100'000), make_progress_policy({}), options, comm, clock);
       for (std::size_t step = 0; step < 60; ++step) {
@@ -287,7 +289,7 @@ TEST(Aggregator, GoesOnFromACheckpointToTheBit) {
         run_ranks(3, [&](Comm& inner) {
           const std::size_t n = 3000;
           const Layout layout = uneven_layout(n);
-          AggregatorOptions options;
+          EngineOptions options;
           options.step.compressor = compressor;
           options.step.granularity = policy == "accordion" ? Granularity::layer : Granularity::global;
           if (momentum) options.momentum = MomentumOptions{};
@@ -357,8 +359,8 @@ TEST(Aggregator, TellsAllRanksThatOneCalls) {
     Aggregator aggregator(Layout(10), make_dense_policy(), {}, comm, clock);
     for (int step = 0; step < 4; ++step) {
       std::vector<float> gradient(10, 1.0f);
-      if (step == 2 && comm.rank() == 1) aggregator.call();
-      EXPECT_EQ(aggregator.aggregate(gradient, 1).called, step == 2);
+      if (step == 2 && comm.rank() == 1) aggregator.request_stop();
+      EXPECT_EQ(aggregator.aggregate(gradient, 1).stop_requested, step == 2);
     }
   });
 }

@@ -79,14 +79,14 @@ Layout layout_of(const char* const* names, const size_t* sizes, std::size_t segm
 struct gravac_aggregator {
   gravac_aggregator(std::unique_ptr<Comm> over, const char* options, const Layout& layout)
       : comm(std::move(over)),
-        setup(make_setup(options_from_string(options ? options : ""), layout, comm->size())),
-        aggregator(layout, std::move(setup.policy), setup.options, *comm, clock),
+        engine(make_aggregator(layout,
+                               make_setup(options_from_string(options ? options : ""), layout, comm->size()),
+                               *comm, clock)),
         entries(layout.entries()) {}
 
   std::unique_ptr<Comm> comm;
   SteadyClock clock;
-  Setup setup;
-  Aggregator aggregator;
+  std::unique_ptr<Engine> engine;
   std::size_t entries;
   std::string report;
 };
@@ -135,7 +135,8 @@ int gravac_step_weights(gravac_aggregator* g, float* gradient, const float* weig
   return guarded([&] {
     require(g && (gradient || g->entries == 0), "gravac_step: a pointer is NULL");
     const std::size_t given = weights ? g->entries : 0;
-    g->report = to_json(g->aggregator.aggregate({gradient, g->entries}, samples, {weights, given}));
+    g->engine->ready(0, {gradient, g->entries}, {weights, given});
+    g->report = to_json(g->engine->finish(samples));
   });
 }
 
@@ -146,7 +147,7 @@ const char* gravac_report(gravac_aggregator* g) {
 int gravac_save(gravac_aggregator* g, void* data, size_t* size) {
   return guarded([&] {
     require(g && size, "gravac_save: a pointer is NULL");
-    const std::vector<std::byte> bytes = g->aggregator.save().to_bytes();
+    const std::vector<std::byte> bytes = g->engine->save().to_bytes();
     const std::size_t room = data ? *size : bytes.size();
     *size = bytes.size();
     require(room >= bytes.size(), "gravac_save: room for ", room, " bytes found, ", bytes.size(),
@@ -158,7 +159,7 @@ int gravac_save(gravac_aggregator* g, void* data, size_t* size) {
 int gravac_load(gravac_aggregator* g, const void* data, size_t size) {
   return guarded([&] {
     require(g && data, "gravac_load: a pointer is NULL");
-    g->aggregator.load(Checkpoint::from_bytes({static_cast<const std::byte*>(data), size}));
+    g->engine->load(Checkpoint::from_bytes({static_cast<const std::byte*>(data), size}));
   });
 }
 

@@ -1,173 +1,110 @@
 #include "gravac/config.h"
 
-#include <algorithm>
-#include <charconv>
-#include <numeric>
+#include <deque>
+#include <string>
 #include <vector>
 
-#include "gravac/util/require.h"
+#include "gravac/codec/select/compressor.h"
+#include "gravac/comm/route.h"
 
 namespace gravac {
 namespace {
 
-constexpr std::string_view kKnown[] = {"policy",        "compressor",
-                                       "factor",        "factor-min",
-                                       "factor-max",    "epsilon",
-                                       "omega",         "window",
-                                       "smoothing",     "ladder",
-                                       "gain",          "memory",
-                                       "momentum",      "masking",
-                                       "clip",          "weight-decay",
-                                       "granularity",   "values",
-                                       "exchange",      "seed",
-                                       "threads",       "interval",
-                                       "threshold",     "floor",
-                                       "feedback",      "progress-exponent",
-                                       "tail-exponent", "optimizer-momentum"};
+using enum OptionInfo::Kind;
 
-constexpr std::string_view kPolicies[] = {"dense", "static", "gravac", "progress", "accordion"};
+constexpr std::string_view kMomentumOptions = "Momentum memory";
+constexpr std::string_view kProcessOptions = "Process";
 
-// How many letters must be changed, added or left out to make one word the other.
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t changed = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
+// Tables of options hold views. Texts put together here stay until the program ends.
+std::string_view kept(std::string text) {
+  static std::deque<std::string> texts;
+  return texts.emplace_back(std::move(text));
 }
 
-// Reads options by name and type.
-class Reader {
- public:
-  explicit Reader(const Options& options) : options_(options) {
-    for (const auto& [name, value] : options) {
-      if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown)) continue;
-      throw Error("options: no such option '" + name + "'; did you mean '" +
-                  std::string(nearest(name, kKnown)) + "'?");
-    }
+// "a|b|c": the names of a table as the choices of an option.
+template <class Table>
+std::string_view choices_from(const Table& table) {
+  std::string all;
+  for (const auto& entry : table) {
+    if (!all.empty()) all += '|';
+    all += entry.name;
   }
+  return kept(std::move(all));
+}
 
-  std::string text(const std::string& name, std::string_view otherwise) const {
-    const auto found = options_.find(name);
-    return found == options_.end() ? std::string(otherwise) : found->second;
-  }
-  template <class Number>
-  Number number(const std::string& name, Number otherwise) const {
-    const auto found = options_.find(name);
-    if (found == options_.end()) return otherwise;
-    const std::string& value = found->second;
-    Number result{};
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    require(error == std::errc() && end == value.data() + value.size(), "options: ", name, " '", value,
-            "' found, a number expected");
-    return result;
-  }
-  bool flag(const std::string& name, bool otherwise) const {
-    const std::string value = text(name, otherwise ? "true" : "false");
-    require(value == "true" || value == "false", "options: ", name, " '", value,
-            "' found, true or false expected");
-    return value == "true";
-  }
-
- private:
-  const Options& options_;
-};
-
-std::unique_ptr<Policy> make_policy(const Reader& reader, const Layout& layout, std::size_t ranks) {
-  const std::string policy = reader.text("policy", "progress");
-  const double minimum = reader.number("factor-min", 10.0), maximum = reader.number("factor-max", 1000.0);
-  if (policy == "dense") return make_dense_policy();
-  if (policy == "static") return make_static_policy(reader.number("factor", 100.0));
-  if (policy == "gravac") {
-    const std::string ladder = reader.text("ladder", "exponential");
-    require(ladder == "exponential" || ladder == "geometric", "options: ladder '", ladder,
-            "' found, exponential or geometric expected");
-    return make_gravac_policy({.ladder = ladder == "exponential" ? exponential_ladder(minimum, maximum)
-                                                                 : geometric_ladder(minimum, maximum),
-                               .epsilon = reader.number("epsilon", 0.7),
-                               .omega = reader.number("omega", 0.01),
-                               .window = reader.number<std::size_t>("window", 500),
-                               .smoothing = reader.number("smoothing", default_smoothing(ranks)),
-                               .gain = gain_from_string(reader.text("gain", "gradient"))});
-  }
-  if (policy == "progress") {
-    return make_progress_policy({.maximum = maximum,
-                                 .floor = reader.number("floor", 0.0),
-                                 .progress_exponent = reader.number("progress-exponent", 1.0 / 3),
-                                 .tail_exponent = reader.number("tail-exponent", 1.25),
-                                 .interval = reader.number<std::size_t>("interval", 10)});
-  }
-  require(policy == "accordion", "policy: no such policy '", policy,
-          "'; known: dense, static, gravac, progress, accordion");
-  return make_accordion_policy({.low = minimum,
-                                .high = maximum,
-                                .threshold = reader.number("threshold", 0.5),
-                                .interval = reader.number<std::size_t>("interval", 100),
-                                .segments = layout.segments().size()});
+std::vector<OptionInfo> make_engine_options() {
+  std::vector<OptionInfo> all = {
+      {kCompressionOptions, "policy", choice, choices_from(policies()), "progress",
+       "Policy that chooses the compression factor on every step"},
+      {kCompressionOptions, "compressor", choice, choices_from(compressors()), "topk",
+       "Compressor that chooses the entries to send"},
+      {kCompressionOptions, "granularity", choice, "layer|global", "",
+       "Choose entries per layer or over the whole gradient (default: as the policy needs)"},
+      {kCompressionOptions, "values", choice, "fp32|fp16|bf16", "fp32", "Format in which values are sent"},
+      {kCompressionOptions, "exchange", choice, choices_from(routes()), "auto",
+       "Route by which workers exchange the chosen entries"},
+      {kCompressionOptions, "memory", choice, "residual|momentum", "residual",
+       "What the memory of unsent entries holds: their sum (residual) or their momentum"},
+      {kCompressionOptions, "masking", flag, "", "true",
+       "Reset the momentum of entries that are sent (memory momentum)"},
+      {kCompressionOptions, "feedback", flag, "", "true",
+       "Keep entries that are not sent and send them later"},
+  };
+  all.insert(all.end(), policy_options().begin(), policy_options().end());
+  const OptionInfo others[] = {
+      {kMomentumOptions, "momentum", number, "M", "0.9", "Momentum that the memory keeps (memory momentum)",
+       0, 1, false, true},
+      {kMomentumOptions, "clip", number, "NORM", "0",
+       "Clip each worker's gradient to this norm / sqrt(workers); 0: never (memory momentum)"},
+      {kMomentumOptions, "weight-decay", number, "D", "0", "Weight decay (memory momentum)", 0, 1e6},
+      {kMomentumOptions, "optimizer-momentum", number, "M", "0",
+       "Momentum that the optimizer adds by itself (memory momentum)", 0, 1, false, true},
+      {kProcessOptions, "seed", count, "N", "0", "Seed of random choices; the same on all workers"},
+      {kProcessOptions, "threads", count, "N", "1", "Threads that compress", 1, 1024},
+  };
+  all.insert(all.end(), std::begin(others), std::end(others));
+  return all;
 }
 
 }  // namespace
 
+std::span<const OptionInfo> engine_options() {
+  static const std::vector<OptionInfo> table = make_engine_options();
+  return table;
+}
+
 std::span<const std::string_view> option_names() {
-  return kKnown;
-}
-std::span<const std::string_view> policy_names() {
-  return kPolicies;
+  static const std::vector<std::string_view> names = names_of(engine_options());
+  return names;
 }
 
-std::string_view nearest(std::string_view word, std::span<const std::string_view> names) {
-  return *std::min_element(names.begin(), names.end(),
-                           [&](auto a, auto b) { return distance(word, a) < distance(word, b); });
-}
-
-Options options_from_string(std::string_view text) {
-  Options options;
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(' '), text.size());
-    const std::string_view word = text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
-    if (word.empty()) continue;
-    const std::size_t equals = word.find('=');
-    require(equals != std::string_view::npos && equals > 0, "options: '", word,
-            "' found, name=value expected");
-    const auto added = options.emplace(word.substr(0, equals), word.substr(equals + 1));
-    require(added.second, "options: '", word.substr(0, equals), "' is given twice");
-  }
-  return options;
-}
-
-Setup make_setup(const Options& options, const Layout& layout, std::size_t ranks) {
-  const Reader reader(options);
-  Setup setup;
-  setup.policy = make_policy(reader, layout, ranks);
-  const bool accordion = setup.policy->name() == "accordion";
-  AggregatorOptions& out = setup.options;
-  out.step.compressor = reader.text("compressor", "topk");
-  out.step.granularity = granularity_from_string(reader.text("granularity", accordion ? "layer" : "global"));
-  out.step.feedback = reader.flag("feedback", true);
-  out.step.threads = reader.number("threads", 1u);
-  out.step.seed = reader.number<std::uint64_t>("seed", 0);
-  out.values = values_from_string(reader.text("values", "fp32"));
-  out.route = route_from_string(reader.text("exchange", "auto"));
-  const std::string memory = reader.text("memory", "residual");
-  require(memory == "residual" || memory == "momentum", "options: memory '", memory,
-          "' found, residual or momentum expected");
-  if (memory == "momentum") {
-    out.momentum = MomentumOptions{.momentum = reader.number("momentum", 0.9),
-                                   .masking = reader.flag("masking", true),
-                                   .clip = reader.number("clip", 0.0),
-                                   .weight_decay = reader.number("weight-decay", 0.0),
+EngineSetup make_setup(const Options& options, const Layout& layout, std::size_t ranks) {
+  const OptionReader reader(options, engine_options());
+  EngineSetup setup;
+  setup.policy = policy_info(reader.text("policy"))
+                     .entry.make({.options = reader, .ranks = ranks, .segments = layout.segments().size()});
+  const bool factor_per_layer = setup.policy->observe_interval() > 0;
+  EngineOptions& out = setup.options;
+  out.step.compressor = reader.text("compressor");
+  out.step.granularity = reader.given("granularity") ? granularity_from_string(reader.text("granularity"))
+                         : factor_per_layer          ? Granularity::layer
+                                                     : Granularity::global;
+  out.step.feedback = reader.flag("feedback");
+  out.step.threads = reader.number<unsigned>("threads");
+  out.step.seed = reader.number<std::uint64_t>("seed");
+  out.values = values_from_string(reader.text("values"));
+  out.route = route_from_string(reader.text("exchange"));
+  if (reader.choice("memory") == "momentum") {
+    out.momentum = MomentumOptions{.momentum = reader.number("momentum"),
+                                   .masking = reader.flag("masking"),
+                                   .clip = reader.number("clip"),
+                                   .weight_decay = reader.number("weight-decay"),
                                    .ranks = static_cast<unsigned>(ranks),
-                                   .optimizer = reader.number("optimizer-momentum", 0.0)};
+                                   .optimizer = reader.number("optimizer-momentum")};
   }
   for (const auto& [name, value] : options) {
-    if (name != "threads") out.facts.emplace_back("option " + name, value);  // threads change no result
+    if (name != "threads")
+      out.facts.emplace_back("option " + name, value);  // results are the same for any number of threads
   }
   return setup;
 }

@@ -1,37 +1,28 @@
 #pragma once
 
-#include <map>
 #include <memory>
 #include <span>
-#include <string>
 #include <string_view>
 
-#include "gravac/aggregator.h"
+#include "gravac/engine.h"
+#include "gravac/policy/policies.h"
+#include "gravac/util/names.h"
+#include "gravac/util/options.h"
 
 namespace gravac {
 
-// Options by name, as flags, files and other languages give them: "policy",
-// "compressor", "factor", ...; config.cc lists them all.
-using Options = std::map<std::string, std::string>;
-
-// Reads "policy=gravac epsilon=0.7": pairs of name and value, separated by blanks.
-Options options_from_string(std::string_view text);
-
-// The names that options may have, and those of the policies.
+// Every option of the engine, of its compressors and of its policies. The trainer's flags,
+// help and docs are made from this table.
+std::span<const OptionInfo> engine_options();
 std::span<const std::string_view> option_names();
-std::span<const std::string_view> policy_names();
 
-// The one of `names` that takes the fewest letters changed to make it `word`: what
-// was probably meant. REQUIRES: at least one name.
-std::string_view nearest(std::string_view word, std::span<const std::string_view> names);
+// A heading in engine_options(). The trainer offers the options under this heading and under
+// kPolicyOptions as they are. It has its own options by the names under other headings, such as
+// momentum, because they concern its optimizer as well.
+inline constexpr std::string_view kCompressionOptions = "Compression";
 
-// What an Aggregator is made of.
-struct Setup {
-  std::unique_ptr<Policy> policy;
-  AggregatorOptions options;  // facts hold every option given, so that ranks compare them all
-};
-
+// What the options say; its `facts` hold every option given, so that ranks compare them all.
 // Throws Error for an unknown name, with the nearest known one, and for values out of range.
-Setup make_setup(const Options& options, const Layout& layout, std::size_t ranks);
+EngineSetup make_setup(const Options& options, const Layout& layout, std::size_t ranks);
 
 }  // namespace gravac

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "gravac/table_testing.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
@@ -55,11 +56,47 @@ TEST(Config, KnowsEveryPolicyItNames) {
   }
 }
 
-TEST(Config, NearestIsTheNameWithTheFewestLettersChanged) {
-  const std::string_view names[] = {"lr", "factor", "factor-min", "factor-max"};
-  EXPECT_EQ(nearest("factormax", names), "factor-max");
-  EXPECT_EQ(nearest("facter", names), "factor");
-  EXPECT_EQ(nearest("", names), "lr");
+// Options by name, kind and help: names lower case and unique, defaults that are values of
+// their kind, help that begins with a capital and is one sentence without a full stop.
+TEST(Config, HasACompleteTableOfOptions) {
+  struct Line {
+    std::string name, description;
+  };
+  std::vector<Line> lines;
+  for (const OptionInfo& option : engine_options()) {
+    lines.push_back({std::string(option.name), std::string(option.help) + "."});
+    EXPECT_FALSE(option.group.empty()) << option.name;
+    EXPECT_EQ(option.value.empty(), option.kind == OptionInfo::Kind::flag) << option.name;
+  }
+  EXPECT_EQ(testing::table_defects(lines), "");
+}
+
+TEST(Config, AcceptsEveryDefaultOfTheTable) {
+  Options told;
+  for (const OptionInfo& option : engine_options()) {
+    if (!option.default_value.empty()) told.emplace(option.name, option.default_value);
+  }
+  for (const char* memory : {"residual", "momentum"}) {
+    told["memory"] = memory;
+    for (const PolicyInfo& policy : policies()) {
+      told["policy"] = policy.name;
+      for (const SharedOption& option : policy.entry.shared_options) {
+        if (!option.default_value.empty()) told[std::string(option.name)] = option.default_value;
+      }
+      const auto without = make_setup({{"memory", memory}, {"policy", told["policy"]}}, Layout(10), 4);
+      const auto with = make_setup(told, Layout(10), 4);
+      EXPECT_EQ(with.policy->save(), without.policy->save());
+      EXPECT_EQ(with.policy->observe_interval(), without.policy->observe_interval());
+    }
+  }
+}
+
+TEST(Config, SharedOptionsOfPoliciesAreInTheTable) {
+  for (const PolicyInfo& policy : policies()) {
+    for (const SharedOption& option : policy.entry.shared_options) {
+      EXPECT_EQ(entry_named(policy_options(), option.name, "options", "option").name, option.name);
+    }
+  }
 }
 
 TEST(Config, RefusesValuesOutOfRangeInOneLine) {
@@ -67,8 +104,7 @@ TEST(Config, RefusesValuesOutOfRangeInOneLine) {
   EXPECT_EQ(refusal("policy=gravac epsilon=2"), "gravac policy: epsilon 2 found, 0 to 1 expected");
   EXPECT_EQ(refusal("policy=gravac window=-1"), "options: window '-1' found, a number expected");
   EXPECT_EQ(refusal("policy=gravac factor-min=100 factor-max=10"), "ladder: minimum 100 is above maximum 10");
-  EXPECT_EQ(refusal("policy=best"),
-            "policy: no such policy 'best'; known: dense, static, gravac, progress, accordion");
+  EXPECT_EQ(refusal("policy=best"), "policy: no such policy 'best'; known: " + listed(policy_names()));
   EXPECT_EQ(refusal("memory=elephant"), "options: memory 'elephant' found, residual or momentum expected");
   EXPECT_EQ(refusal("policy"), "options: 'policy' found, name=value expected");
   EXPECT_EQ(refusal("seed=1 seed=2"), "options: 'seed' is given twice");

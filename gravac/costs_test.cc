@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 
 namespace gravac {
@@ -59,11 +61,11 @@ TEST(CostModel, NoticesWhenAnotherRouteBecomesQuicker) {
 TEST(CostModel, KnowsWhichExchangesAreQuickBesideComputing) {
   for (const double seconds_per_byte : {1e-10, 1e-7}) {
     CostModel model(2, 1'000'000, Values::fp32, Route::all_gather, false, 5);
-    EXPECT_TRUE(model.quick(10'000));  // to be found out
+    EXPECT_TRUE(model.one_round(10'000));  // to be found out
     for (int step = 0; step < 50; ++step) {
-      const bool quick = model.quick(10'000);
-      const Volume volume = model.volume(Route::all_gather, 10'000, quick);
-      EXPECT_EQ(volume.rounds, quick ? 1 : 2 * 5);
+      const bool one_round = model.one_round(10'000);
+      const Volume volume = model.volume(Route::all_gather, 10'000, one_round);
+      EXPECT_EQ(volume.rounds, one_round ? 1 : 2 * 5);
       model.learn({.compute = 0.1,
                    .agree = 1e-4,
                    .exchange = 1e-4 * volume.rounds + seconds_per_byte * volume.bytes,
@@ -71,8 +73,39 @@ TEST(CostModel, KnowsWhichExchangesAreQuickBesideComputing) {
                    .volume = volume,
                    .route = Route::all_gather});
     }
-    EXPECT_EQ(model.quick(10'000), seconds_per_byte < 1e-9);  // 0.1 ms or 6 of 100
+    EXPECT_EQ(model.one_round(10'000), seconds_per_byte < 1e-9);  // 0.1 ms or 6 of 100
   }
+}
+
+TEST(Typical, IsNotImpressedByAFewNumbersThatAreFarOff) {
+  Typical typical;
+  EXPECT_FALSE(typical.known());
+  EXPECT_EQ(typical.value(), 0);
+  typical.add(7);  // the first step takes long
+  for (int i = 0; i < 100; ++i) {
+    typical.add(i % 20 == 10 ? 3600 : 0.1);
+    if (i > 2) {
+      EXPECT_EQ(typical.value(), 0.1) << i;
+    }
+  }
+  for (const double no : {-1.0, std::nan(""), std::numeric_limits<double>::infinity()}) typical.add(no);
+  EXPECT_EQ(typical.value(), 0.1);
+}
+
+TEST(Typical, FollowsAChangeThatStays) {
+  Typical typical;
+  for (int i = 0; i < 50; ++i) typical.add(1);
+  for (int i = 0; i < 5; ++i) typical.add(3);
+  EXPECT_EQ(typical.value(), 3);
+}
+
+TEST(CostModel, APauseCountsForNothing) {
+  CostModel model = make_model();
+  for (int step = 0; step < 10; ++step) model.learn({.compute = 0.1});
+  const double before = model.dense_seconds();
+  model.learn({.compute = 60});
+  EXPECT_EQ(model.dense_seconds(), before);
+  EXPECT_LE(model.seconds({.compute = 60}), 0.41);
 }
 
 TEST(CostModel, GoesOnFromItsState) {

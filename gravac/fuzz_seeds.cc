@@ -1,17 +1,20 @@
-// Writes messages of every form and a few checkpoints, for the fuzzers to begin with.
+// Writes seeds for the fuzzers: payloads of every compressor in every format of values, and
+// checkpoints with the state of every policy.
 // Usage: fuzz_seeds FOLDER_FOR_MESSAGES FOLDER_FOR_CHECKPOINTS
 
 #include <fstream>
 #include <string>
 
 #include "gravac/checkpoint.h"
+#include "gravac/codec/select/compressor.h"
+#include "gravac/config.h"
 #include "gravac/wire/wire.h"
 
 namespace {
 
 using namespace gravac;
 
-// Twice: inputs of odd length get a right checksum from the fuzzers.
+// Writes two files, one a byte longer: the fuzzers give inputs of odd length a valid checksum.
 void write(const std::string& folder, std::span<const std::byte> bytes) {
   static int number = 0;
   for (const int padding : {0, 1}) {
@@ -31,10 +34,26 @@ void write_messages(const std::string& folder) {
         sparse.values.push_back(0.1f * static_cast<float>(i));
       }
       write(folder, wire.encode(sparse, {1, 2, 0, 400}, values));
-      sparse.positions.back() = 3999;  // far from the others
+      sparse.positions.back() = 3999;  // a long gap
       write(folder, wire.encode(sparse, {1, 2, 0, 4000}, values));
     }
     write(folder, wire.encode_values(std::vector<float>(50, 1.5f), {1, 2, 0, 50}, values));
+  }
+}
+
+// What each compressor would send of a gradient whose entries are all of different size.
+void write_payloads(const std::string& folder) {
+  constexpr std::uint32_t kEntries = 4000;
+  std::vector<float> gradient;
+  for (std::uint32_t i = 0; i < kEntries; ++i) gradient.push_back(static_cast<float>(i * 7919 % kEntries));
+  Wire wire;
+  for (const CompressorInfo& info : compressors()) {
+    for (const Values values : {Values::fp32, Values::fp16, Values::bf16}) {
+      Sparse sparse;
+      info.make()->pick(gradient, 40, {}, sparse.positions);
+      for (const std::uint32_t i : sparse.positions) sparse.values.push_back(gradient[i]);
+      write(folder, wire.encode(sparse, {1, 2, 0, kEntries}, values));
+    }
   }
 }
 
@@ -47,6 +66,13 @@ void write_checkpoints(const std::string& folder) {
   checkpoint.add("residual", std::vector<float>{0.5f, -1, 3});
   checkpoint.add("watched", std::vector<float>{});
   write(folder, checkpoint.to_bytes());
+  for (const std::string_view name : policy_names()) {
+    Checkpoint of_policy;
+    of_policy.add("fact/policy", name);
+    const EngineSetup setup = make_setup({{"policy", std::string(name)}}, Layout(10), 4);
+    for (const auto& [key, values] : setup.policy->save()) of_policy.add("policy/" + key, values);
+    write(folder, of_policy.to_bytes());
+  }
 }
 
 }  // namespace
@@ -54,5 +80,6 @@ void write_checkpoints(const std::string& folder) {
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   write_messages(argv[1]);
+  write_payloads(argv[1]);
   write_checkpoints(argv[2]);
 }

@@ -62,20 +62,9 @@ std::vector<Bucket> mixed_buckets() {
   return buckets;
 }
 
-// Real time, and what was spent beside.
-class Computing final : public Clock {
- public:
-  double now() const override { return steady_.now() + spent_; }
-  void spend(double seconds) override { spent_ = spent_ + seconds; }
-
- private:
-  SteadyClock steady_;
-  std::atomic<double> spent_ = 0;
-};
-
 struct Overlapped {
   double compute = 0;  // seconds before each step: many, and exchanges are quick beside them
-  Computing clock;
+  testing::Computing clock;
   Overlap overlap;
   std::vector<Bucket> buckets;
   std::map<std::size_t, std::vector<float>> parts;
@@ -83,7 +72,7 @@ struct Overlapped {
   Overlapped(const std::string& options, Comm& comm,
              const std::vector<Bucket>& given = make_buckets(layout(), 4000))
       : Overlapped(make_setup(options_from_string(options), layout(), comm.size()), comm, given) {}
-  Overlapped(Setup setup, Comm& comm, const std::vector<Bucket>& given)
+  Overlapped(EngineSetup setup, Comm& comm, const std::vector<Bucket>& given)
       : overlap(layout(), given, std::move(setup.policy), setup.options, comm, clock), buckets(given) {}
 
   // Buckets become ready in an order that changes from step to step.
@@ -98,10 +87,6 @@ struct Overlapped {
     return report;
   }
 };
-
-std::vector<float> residual_of(const Checkpoint& state) {
-  return state.floats("residual");
-}
 
 TEST(MakeBuckets, PutsEverySegmentIntoOneBucketLastFirst) {
   for (const std::size_t bytes : {1, 100, 4000, 1'000'000}) {
@@ -120,7 +105,7 @@ class SameAsAfterBackward : public ::testing::TestWithParam<std::string> {};
 TEST_P(SameAsAfterBackward, ToTheBit) {
   run_ranks(kRanks, [&](Comm& comm) {
     SteadyClock clock;
-    gravac::Setup setup = make_setup(options_from_string(GetParam()), layout(), kRanks);
+    EngineSetup setup = make_setup(options_from_string(GetParam()), layout(), kRanks);
     Aggregator after(layout(), std::move(setup.policy), setup.options, comm, clock);
     std::vector<std::vector<float>> expected;
     for (std::size_t step = 0; step < 20; ++step) {
@@ -136,7 +121,7 @@ TEST_P(SameAsAfterBackward, ToTheBit) {
         during.step(gradient, step);
         EXPECT_EQ(gradient, expected[step]) << step;
       }
-      EXPECT_EQ(residual_of(during.overlap.save()), residual_of(after.save()));
+      EXPECT_EQ(testing::residual_of(during.overlap), testing::residual_of(after));
     }
   });
 }
@@ -173,7 +158,7 @@ TEST_P(EveryOverlap, AgreesAndConserves) {
       history.insert(history.end(), gradient.begin(), gradient.end());
     }
     results[comm.rank()] = history;
-    left[comm.rank()] = residual_of(during.overlap.save());
+    left[comm.rank()] = testing::residual_of(during.overlap);
   });
   for (std::size_t rank = 1; rank < kRanks; ++rank) EXPECT_EQ(results[rank], results[0]);
   for (std::size_t i = 0; i < results[0].size(); ++i)
@@ -244,7 +229,7 @@ TEST_P(ResumedOverlap, GoesOnToTheBit) {
       second.step(found, step);
     }
     EXPECT_EQ(found, expected);
-    EXPECT_EQ(residual_of(second.overlap.save()), residual_of(whole.overlap.save()));
+    EXPECT_EQ(testing::residual_of(second.overlap), testing::residual_of(whole.overlap));
   });
 }
 
@@ -263,7 +248,7 @@ TEST(Overlap, LoadsIntoOtherBuckets) {
     }
     const Checkpoint state = before.overlap.save();
     after.overlap.load(state);
-    EXPECT_EQ(residual_of(after.overlap.save()), residual_of(state));
+    EXPECT_EQ(testing::residual_of(after.overlap), state.floats("residual"));
   });
 }
 
@@ -300,7 +285,7 @@ TEST(Overlap, LosesNothingWhereWhatArrivesForUnusedSegmentsIsDropped) {
     std::mutex mutex;
     const Segment& dropped = layout().segments().back();
     run_ranks(kRanks, [&](Comm& comm) {
-      gravac::Setup setup = make_setup(options_from_string(options), layout(), comm.size());
+      EngineSetup setup = make_setup(options_from_string(options), layout(), comm.size());
       setup.options.hold_unused = true;
       Overlapped during(std::move(setup), comm, mixed_buckets());
       for (std::size_t step = 0; step < 20; ++step) {
@@ -318,7 +303,7 @@ TEST(Overlap, LosesNothingWhereWhatArrivesForUnusedSegmentsIsDropped) {
           out[i] += static_cast<double>(gradient[i]);
         }
       }
-      const std::vector<float> left = residual_of(during.overlap.save());
+      const std::vector<float> left = testing::residual_of(during.overlap);
       const std::lock_guard lock(mutex);
       for (std::size_t i = 0; i < kEntries; ++i) out[i] += static_cast<double>(left[i]);
     });
@@ -367,7 +352,7 @@ TEST(Overlap, SurvivesBadNumbersOnOneRankInOneBucket) {
           const std::lock_guard lock(mutex);
           for (std::size_t i = 0; i < kEntries; ++i) out[i] += static_cast<double>(gradient[i]);
         }
-        const std::vector<float> left = residual_of(during.overlap.save());
+        const std::vector<float> left = testing::residual_of(during.overlap);
         const std::lock_guard lock(mutex);
         for (std::size_t i = 0; i < kEntries; ++i) out[i] += static_cast<double>(left[i]);
       });

@@ -39,14 +39,6 @@ std::string_view name_of(Send send) {
 
 }  // namespace
 
-void StepReport::add(const Traffic& traffic) {
-  entries_sent += traffic.entries_sent;
-  bytes_sent += traffic.bytes_sent;
-  bytes_received += traffic.bytes_received;
-  compress_seconds += traffic.take_seconds;
-  decode_seconds += traffic.decode_seconds;
-}
-
 double StepReport::factor_entries() const {
   return ratio(entries, entries_sent);
 }

@@ -4,18 +4,18 @@
 #include <cstdint>
 #include <string>
 
-#include "gravac/codec/exchange.h"
+#include "gravac/comm/route.h"
 #include "gravac/policy/plan.h"
 
 namespace gravac {
 
-// What one step was like on this rank. Energies, gains, decisions and the straggler are agreed
-// by all ranks; seconds and bytes are this rank's own.
+// What one step was like on this rank. Energies, gains, decisions and the straggler are agreed by all
+// ranks and equal on them; seconds and bytes are this rank's own. A plain value: copy it as you like.
 struct StepReport {
   std::uint64_t step = 0;
   bool finite = true;           // false: bad numbers somewhere; raw gradients went out dense
   std::uint64_t bad_steps = 0;  // so far
-  bool called = false;          // by some rank: Aggregator::call
+  bool stop_requested = false;  // by some rank: Engine::request_stop
   Send sent = Send::dense;
   Route route = Route::dense;
   double minimum = 1, candidate = 1;                             // factors tried; 1 in a dense step
@@ -26,14 +26,13 @@ struct StepReport {
   std::size_t entries = 0, entries_sent = 0;
   std::size_t bytes_sent = 0, bytes_received = 0;
   std::size_t dense_bytes = 0;              // that a dense step would have sent
-  double residual_norm = 0;                 // not a number unless asked for: it costs a read of the residual
-  double samples_per_second = 0;            // of the step before, all ranks together
+  double residual_norm = 0;                 // NaN unless asked for: it costs a read of the residual
+  double samples_per_second = 0;            // of the step before, all ranks together; pauses do not count
   double effective_samples_per_second = 0;  // times the gain: the paper's compression throughput
-  double effective_steps = 0;               // steps of dense training so far
+  double effective_steps = 0;               // steps of dense training that all steps so far were worth
   int straggler = -1;                       // the rank that held up the step before; -1: none did
   double straggler_seconds = 0;             // by how long
 
-  void add(const Traffic& traffic);
   double factor_entries() const;  // how many times fewer entries than dense
   double factor_bytes() const;    // how many times fewer bytes
 };

@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "gravac/aggregator.h"
 #include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
 #include "gravac/util/require.h"
@@ -27,7 +28,7 @@ std::vector<Checkpoint> run(std::size_t ranks, const std::string& options, std::
   run_ranks(ranks, [&](Comm& comm) {
     const Layout layout(kEntries);
     SteadyClock clock;
-    Setup setup = make_setup(options_from_string(options), layout, ranks);
+    EngineSetup setup = make_setup(options_from_string(options), layout, ranks);
     Aggregator aggregator(layout, std::move(setup.policy), setup.options, comm, clock);
     if (!from.empty()) aggregator.load(reshard(from, comm.rank(), ranks));
     for (std::size_t step = 0; from.empty() && step < 5; ++step) {

@@ -3,6 +3,7 @@
 // What several tests need: gradients of many kinds, and the plain meaning of a step.
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <functional>
@@ -18,7 +19,10 @@
 #include "gravac/codec/select/compressor.h"
 #include "gravac/codec/select/step.h"
 #include "gravac/comm/comm.h"
+#include "gravac/engine.h"
+#include "gravac/util/clock.h"
 #include "gravac/util/layout.h"
+#include "gravac/util/require.h"
 #include "gravac/wire/sparse.h"
 
 namespace gravac::testing {
@@ -30,16 +34,16 @@ class Relay : public Comm {
   std::size_t rank() const override { return inner_.rank(); }
   std::size_t size() const override { return inner_.size(); }
   void all_reduce(std::span<float> values) override {
-    inner_.set_step(step());
+    prepare(inner_);
     inner_.all_reduce(values);
   }
   using Comm::all_gather;
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    inner_.set_step(step());
+    prepare(inner_);
     inner_.all_gather(mine, all);
   }
   void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
-    inner_.set_step(step());
+    prepare(inner_);
     inner_.all_to_all(parts, received);
   }
 
@@ -58,6 +62,81 @@ class Counting final : public Relay {
   }
   std::size_t operations = 0;
 };
+
+// The collectives that ranks have entered, one after the other.
+class Ledger {
+ public:
+  explicit Ledger(std::size_t ranks) : entered_by_(ranks, 0) {}
+
+  // Throws Error if another rank has entered something else in this place.
+  void enter(std::size_t rank, const std::string& operation) {
+    const std::lock_guard lock(mutex_);
+    const std::size_t place = entered_by_[rank]++;
+    if (place == operations_.size()) operations_.push_back(operation);
+    require(operations_[place] == operation, "collective ", place, ": rank ", rank, " enters ", operation,
+            ", others entered ", operations_[place]);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::size_t> entered_by_;  // how many, by rank
+  std::vector<std::string> operations_;
+};
+
+// Checks that all ranks enter collectives of the same kind and size in the same order. Ranks that do not
+// would wait for each other for ever, or until a timeout; here the test fails at once and says why. It can
+// also start sums, as Gloo does: they are under way until they are waited for, and nothing else may be.
+class Checked final : public Relay {
+ public:
+  Checked(Comm& inner, Ledger& ledger) : Relay(inner), ledger_(ledger) {}
+  void all_reduce(std::span<float> values) override {
+    enter("all_reduce", values.size());
+    Relay::all_reduce(values);
+  }
+  using Comm::all_gather;
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    enter("all_gather", mine.size());
+    Relay::all_gather(mine, all);
+  }
+  void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
+    enter("all_to_all", parts.size());
+    Relay::all_to_all(parts, received);
+  }
+  std::function<void()> start_all_reduce(std::span<float> values) override {
+    enter("all_reduce", values.size());
+    ++under_way_;
+    return [this, values] {
+      --under_way_;
+      Relay::all_reduce(values);
+    };
+  }
+
+ private:
+  void enter(const char* operation, std::size_t size) {
+    const bool sum = std::string_view(operation) == "all_reduce";
+    require(under_way_ == 0 || sum, operation, " while sums are under way");
+    ledger_.enter(rank(), std::string(operation) + " of " + std::to_string(size));
+  }
+
+  Ledger& ledger_;
+  std::atomic<int> under_way_ = 0;
+};
+
+// Real time, and what was spent beside.
+class Computing final : public Clock {
+ public:
+  double now() const override { return steady_.now() + spent_; }
+  void spend(double seconds) override { spent_ = spent_ + seconds; }
+
+ private:
+  SteadyClock steady_;
+  std::atomic<double> spent_ = 0;
+};
+
+// What an engine keeps back, in the order of its layout.
+inline std::vector<float> residual_of(Engine& engine) {
+  return engine.save().floats("residual");
+}
 
 inline const std::vector<std::string> kKinds = {"gauss",       "laplace",  "student",
                                                 "mostly-zero", "constant", "row-correlated"};
@@ -105,13 +184,17 @@ inline Layout uneven_layout(std::size_t n) {
   return layout;
 }
 
-// Whether a compressor may keep `count` entries when asked for `keep`.
+// The names of all compressors in the table.
+inline std::vector<std::string> all_compressors() {
+  const auto names = compressor_names();
+  return {names.begin(), names.end()};
+}
+
+// Whether a compressor may keep `count` entries when asked for `keep`, by its line in the table.
 inline bool respects_keep(const std::string& compressor, std::size_t count, std::size_t keep) {
+  const CompressorInfo& info = compressor_info(compressor);
   const auto found = static_cast<double>(count), target = static_cast<double>(keep);
-  if (compressor == "dgc") return found >= 0.7 * target && found <= 1.3 * target;
-  if (compressor == "redsync") return count >= keep && count < std::max<std::size_t>(2 * keep, 1);
-  if (compressor == "sidco") return 2 * count >= keep && count <= 2 * keep;
-  return count == keep;
+  return found >= info.fewest * target && found <= info.most * target;
 }
 
 inline std::vector<float> sum(std::span<const float> a, std::span<const float> b) {

@@ -14,11 +14,11 @@
 
 #include "adapters/parts.h"
 #include "adapters/roll_call.h"
-#include "gravac/aggregator.h"
+#include "gravac/codec/select/compressor.h"
 #include "gravac/comm/comm.h"
 #include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
-#include "gravac/overlap.h"
+#include "gravac/engine.h"
 #include "gravac/reshard.h"
 #include "gravac/util/clock.h"
 #include "gravac/util/require.h"
@@ -155,50 +155,56 @@ Checkpoint from_python(const py::dict& state) {
   return checkpoint;
 }
 
-Layout make_layout(const std::vector<std::pair<std::string, std::size_t>>& parameters) {
+// A parameter: its name, its size and the type its gradient is stored as.
+using Parameters = std::vector<std::tuple<std::string, std::size_t, std::string>>;
+
+Layout make_layout(const Parameters& parameters) {
   Layout layout;
-  for (const auto& [name, size] : parameters) layout.add(name, size);
+  for (const auto& [name, size, type] : parameters) layout.add(name, size);
   return layout;
 }
 
-// An Aggregator or an Overlap, with what it needs to live.
-template <class Kind>
-class Engine {
- public:
-  using Parameters = std::vector<std::pair<std::string, std::size_t>>;
+EngineSetup make_setup(const Parameters& parameters, const Options& options, std::size_t ranks) {
+  EngineSetup setup = gravac::make_setup(options, make_layout(parameters), ranks);
+  for (const auto& [name, size, type] : parameters) {
+    setup.options.stored_as.push_back(values_from_string(type));
+  }
+  return setup;
+}
 
-  template <class Make>
-  Engine(const Parameters& parameters, const Options& options, py::object peers, const Make& make)
+// An engine, with what it needs to live.
+class Session {
+ public:
+  // `buckets` nothing: for after backward.
+  Session(const Parameters& parameters, const std::optional<std::vector<Bucket>>& buckets,
+          const Options& options, py::object peers)
       : comm_(std::move(peers)) {
     const Layout layout = make_layout(parameters);
-    Setup setup = make_setup(options, layout, comm_.size());
+    EngineSetup setup = make_setup(parameters, options, comm_.size());
     const py::gil_scoped_release free;
-    kind_ = make(layout, std::move(setup), comm_, clock_);
+    if (buckets) {
+      setup.options.hold_unused = true;  // DDP drops means of parameters that no rank used
+      engine_ = make_overlap(layout, *buckets, std::move(setup), comm_, clock_);
+    } else {
+      engine_ = make_aggregator(layout, std::move(setup), comm_, clock_);
+    }
   }
-  ~Engine() {
-    const py::gil_scoped_release free;  // a thread may have to end first, and wants it
-    kind_.reset();
+  ~Session() {
+    const py::gil_scoped_release free;  // the engine's thread may have to end first, and wants the GIL
+    engine_.reset();
   }
 
-  Kind& operator*() { return *kind_; }
-
-  py::dict save() { return to_python(kind_->save()); }
-  void load(const py::dict& state) { kind_->load(from_python(state)); }
-  void rescale(float ratio) {
-    const py::gil_scoped_release free;
-    kind_->rescale(ratio);
-  }
+  Engine& engine() { return *engine_; }
 
  private:
   PythonComm comm_;
   SteadyClock clock_;
-  std::unique_ptr<Kind> kind_;
+  std::unique_ptr<Engine> engine_;
 };
 
-// The means of a few steps over ranks that are threads: what any other way of exchanging the
-// same gradients must give. gradients[rank][step] are floats.
-std::vector<py::bytes> run_in_threads(const Engine<Aggregator>::Parameters& parameters,
-                                      const Options& options,
+// The means of a few steps over ranks that are threads: what any other way of exchanging the same
+// gradients must give. gradients[rank][step] are floats. For tests.
+std::vector<py::bytes> run_in_threads(const Parameters& parameters, const Options& options,
                                       const std::vector<std::vector<std::string>>& gradients) {
   const Layout layout = make_layout(parameters);
   std::vector<std::string> means;
@@ -206,12 +212,10 @@ std::vector<py::bytes> run_in_threads(const Engine<Aggregator>::Parameters& para
     const py::gil_scoped_release free;
     run_ranks(gradients.size(), [&](Comm& comm) {
       SteadyClock clock;
-      Setup setup = make_setup(options, layout, comm.size());
-      Aggregator aggregator(layout, std::move(setup.policy), setup.options, comm, clock);
+      const auto engine = make_aggregator(layout, make_setup(parameters, options, comm.size()), comm, clock);
       for (std::string gradient : gradients[comm.rank()]) {
-        const std::span<float> values(reinterpret_cast<float*>(gradient.data()),
-                                      gradient.size() / sizeof(float));
-        aggregator.aggregate(values, 1);
+        engine->ready(0, {reinterpret_cast<float*>(gradient.data()), gradient.size() / sizeof(float)});
+        engine->finish(1);
         if (comm.rank() == 0) means.push_back(gradient);
       }
     });
@@ -224,56 +228,33 @@ std::vector<py::bytes> run_in_threads(const Engine<Aggregator>::Parameters& para
 
 PYBIND11_MODULE(_engine, m) {
   using namespace gravac;
-  using Parameters = Engine<Aggregator>::Parameters;
   m.doc() = "GraVAC's engine; use the package gravac";
   py::register_exception<Error>(m, "Error", PyExc_RuntimeError);
 
-  const auto common = [](auto engine) {
-    using Type = typename decltype(engine)::type;
-    engine.def("save", &Type::save).def("load", &Type::load).def("rescale", &Type::rescale);
-    return engine;
-  };
-
-  common(py::class_<Engine<Aggregator>>(m, "Aggregator"))
-      .def(py::init([](const Parameters& parameters, const Options& options, py::object peers) {
-        return std::make_unique<Engine<Aggregator>>(
-            parameters, options, std::move(peers),
-            [](const Layout& layout, Setup setup, Comm& comm, Clock& clock) {
-              return std::make_unique<Aggregator>(layout, std::move(setup.policy), setup.options, comm,
-                                                  clock);
-            });
-      }))
-      .def(
-          "aggregate",
-          [](Engine<Aggregator>& engine, std::uintptr_t address, std::size_t entries, double samples) {
-            return to_json((*engine).aggregate(floats_at(address, entries), samples));
-          },
-          py::call_guard<py::gil_scoped_release>());
-
-  common(py::class_<Engine<Overlap>>(m, "Overlap"))
-      .def(py::init([](const Parameters& parameters, const std::vector<Bucket>& buckets,
-                       const Options& options, py::object peers) {
-        return std::make_unique<Engine<Overlap>>(
-            parameters, options, std::move(peers),
-            [&](const Layout& layout, Setup setup, Comm& comm, Clock& clock) {
-              setup.options.hold_unused = true;
-              return std::make_unique<Overlap>(layout, buckets, std::move(setup.policy), setup.options, comm,
-                                               clock);
-            });
-      }))
+  // Whatever may wait for other ranks releases the GIL: the engine's own thread wants it.
+  const auto released = py::call_guard<py::gil_scoped_release>();
+  py::class_<Session>(m, "Engine")
+      .def(py::init<const Parameters&, const std::optional<std::vector<Bucket>>&, const Options&,
+                    py::object>())
       .def(
           "ready",
-          [](Engine<Overlap>& engine, std::size_t bucket, std::uintptr_t address, std::size_t entries) {
-            (*engine).ready(bucket, floats_at(address, entries));
+          [](Session& session, std::size_t bucket, std::uintptr_t address, std::size_t entries) {
+            session.engine().ready(bucket, floats_at(address, entries));
           },
-          py::call_guard<py::gil_scoped_release>())
+          released)
       .def(
-          "wait", [](Engine<Overlap>& engine, std::size_t bucket) { (*engine).wait(bucket); },
-          py::call_guard<py::gil_scoped_release>())
+          "wait", [](Session& session, std::size_t bucket) { session.engine().wait(bucket); }, released)
       .def(
           "finish",
-          [](Engine<Overlap>& engine, double samples) { return to_json((*engine).finish(samples)); },
-          py::call_guard<py::gil_scoped_release>());
+          [](Session& session, double samples) { return to_json(session.engine().finish(samples)); },
+          released)
+      .def(
+          "pause", [](Session& session) { session.engine().pause(); }, released)
+      .def(
+          "rescale", [](Session& session, float ratio) { session.engine().rescale(ratio); }, released)
+      .def("save", [](Session& session) { return to_python(session.engine().save()); })
+      .def("load",
+           [](Session& session, const py::dict& state) { session.engine().load(from_python(state)); });
 
   m.def("reshard", [](const std::vector<py::dict>& states, std::size_t rank, std::size_t ranks) {
     std::vector<Checkpoint> saved;
@@ -281,6 +262,17 @@ PYBIND11_MODULE(_engine, m) {
     return to_python(reshard(saved, rank, ranks));
   });
   m.def("check_options",
-        [](const Options& options, std::size_t ranks) { make_setup(options, Layout(1), ranks); });
+        [](const Options& options, std::size_t ranks) { gravac::make_setup(options, Layout(1), ranks); });
+  m.def("compressors", [] {  // by name: whether positions are the same on all ranks
+    py::dict all;
+    for (const CompressorInfo& info : compressors())
+      all[py::str(std::string(info.name))] = info.shared_positions;
+    return all;
+  });
+  m.def("policies", [] {
+    py::list all;
+    for (const std::string_view name : policy_names()) all.append(py::str(std::string(name)));
+    return all;
+  });
   m.def("run_in_threads", &run_in_threads);
 }

@@ -1,4 +1,5 @@
-// Saves a checkpoint every step until it is killed, saying so after each; or checks what is there.
+// For tests/checkpoints. `write` saves a checkpoint at every step, and prints the number of the step
+// when it is saved, until it is killed. `check` reads all checkpoints and prints the newest step.
 // Usage: checkpoint_writer write|check DIR
 #include <cstdio>
 #include <string>
@@ -14,7 +15,7 @@ using gravac::train::CheckpointFolder;
 
 constexpr std::size_t kRanks = 2;
 
-// Of another size and content at every step, up to eight megabytes.
+// The state of a rank at a step: different sizes and values for each, up to eight megabytes.
 std::vector<float> values(std::uint64_t step, std::size_t rank) {
   const gravac::Random random({.seed = 1, .step = step, .segment = rank});
   std::vector<float> result(random.at(0) % 2'000'000);
@@ -36,7 +37,7 @@ void write(const std::string& dir) {
   }
 }
 
-// Every entry listed must be whole; prints the newest step, 0 if there is none.
+// Throws Error unless every listed checkpoint holds what was saved. Prints the newest step, or 0.
 void check(const std::string& dir) {
   const CheckpointFolder folder(dir, 0, kRanks);
   const auto entries = folder.list();
@@ -44,7 +45,7 @@ void check(const std::string& dir) {
     for (std::size_t rank = 0; rank < entry.ranks; ++rank) {
       const auto expected = values(entry.step, rank);
       gravac::require(folder.load(entry, rank).floats("values", expected.size()) == expected, "step ",
-                      entry.step, " of rank ", rank, " holds something else");
+                      entry.step, " of rank ", rank, " does not hold what was saved");
     }
   }
   std::printf("%ju\n", std::uintmax_t{entries.empty() ? 0 : entries[0].step});

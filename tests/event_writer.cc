@@ -1,5 +1,5 @@
-// Writes the events that tests/tensorboard reads back: a run that was killed after step 5 and one
-// that resumed at step 3. Usage: event_writer FOLDER
+// Writes the event files that tests/tensorboard reads back: one of a run that was killed after step 5,
+// and one of the run that resumed it at step 3. Usage: event_writer FOLDER
 #include <cmath>
 
 #include "train/events.h"

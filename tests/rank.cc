@@ -1,10 +1,13 @@
-// One rank of an integration test: runs a scenario over a real backend.
+// One rank of an integration test, over a real backend. tests/processes starts several of them:
 //   rank_gloo --store FILE --rank R --size N --scenario laws
 //   mpirun -n 4 rank_mpi --scenario laws
-// Prints one line: "ok DIGEST" and exits 0, or what went wrong and exits 1.
-// Scenarios: laws; run (steps for ever, writing each to a file: for being killed or stopped);
-// straggler (steps until one is named); mismatch (rank 1 is configured differently); damage and replay (rank
-// 1 receives a message with a flipped bit, or one of the step before).
+// Prints one line: "ok" and exits with 0, or "failed: " and the error, and exits with 1.
+// Scenarios:
+//   laws            all compressors, policies and exchanges
+//   run             trains for ever and writes the number of each step to a file: to be killed
+//   straggler       trains until a report names a straggler
+//   mismatch        rank 1 is configured with another compressor
+//   damage, replay  rank 1 receives a message with a flipped bit, or the message of the step before
 
 #include <unistd.h>
 
@@ -19,6 +22,7 @@
 #include "adapters/gloo_comm.h"
 #include "adapters/mpi_comm.h"
 #include "gravac/aggregator.h"
+#include "gravac/config.h"
 #include "gravac/testing.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/require.h"
@@ -27,6 +31,8 @@ namespace {
 
 using namespace gravac;
 
+// A gradient that depends on rank and step. Entries are small whole numbers, whose sums over four ranks
+// are exact in floats whatever the order of addition.
 std::vector<float> gradient_of(std::size_t n, std::size_t rank, std::size_t step) {
   std::mt19937 random(static_cast<unsigned>(1000 * step + rank));
   std::vector<float> gradient(n);
@@ -34,7 +40,7 @@ std::vector<float> gradient_of(std::size_t n, std::size_t rank, std::size_t step
   return gradient;
 }
 
-// Any policy, but dense on some steps at random.
+// Wraps any policy and makes one step in ten dense, at random, but the same steps on all ranks.
 class SometimesDense final : public Policy {
  public:
   explicit SometimesDense(std::unique_ptr<Policy> inner) : inner_(std::move(inner)) {}
@@ -62,14 +68,12 @@ class SometimesDense final : public Policy {
   unsigned step_ = 0;
 };
 
-std::unique_ptr<Policy> make_policy(const std::string& name, std::size_t segments) {
-  if (name == "static") return make_static_policy(20);
-  if (name == "gravac")
-    return make_gravac_policy({.ladder = {5, 10, 40}, .epsilon = 0.4, .window = 5, .smoothing = 0.5});
-  if (name == "progress") return make_progress_policy({.interval = 3});
-  if (name == "accordion")
-    return make_accordion_policy({.low = 4, .high = 40, .interval = 7, .segments = segments});
-  return make_dense_policy();
+// A policy of the table that changes its factors often enough for a run of 200 steps.
+EngineSetup setup_of(const std::string& policy, const Layout& layout, std::size_t ranks) {
+  Options options = options_from_string(
+      "factor=20 factor-min=5 factor-max=40 ladder=geometric epsilon=0.4 window=5 smoothing=0.5 interval=3");
+  options["policy"] = policy;
+  return make_setup(options, layout, ranks);
 }
 
 Layout layout_of(std::size_t n) {
@@ -82,23 +86,22 @@ Layout layout_of(std::size_t n) {
 struct Selection {
   std::string compressor, policy;
   std::optional<Route> route;
+  Values values = Values::fp32;
 };
 
-// One selection for 200 steps: all ranks hold the same means, and nothing is lost.
+// Runs 200 steps. Throws Error unless all ranks get the same means, dense steps equal a plain all-reduce,
+// and nothing is lost: the gradients of all ranks add up to the means that arrived plus the residuals.
 void run(Comm& comm, const Selection& selection) {
   const std::size_t n = 2000, steps = 200;
   const std::string what = selection.compressor + ", " + selection.policy + ", " +
                            (selection.route ? std::string(to_string(*selection.route)) : "auto");
   SteadyClock clock;
-  AggregatorOptions options;
-  options.step.compressor = selection.compressor;
-  options.step.granularity = selection.policy == "accordion" ? Granularity::layer : Granularity::global;
-  options.route = selection.route;
-  options.values = selection.compressor == "dgc"     ? Values::fp16
-                   : selection.compressor == "sidco" ? Values::bf16
-                                                     : Values::fp32;
-  auto policy = std::make_unique<SometimesDense>(make_policy(selection.policy, 2));
-  Aggregator aggregator(layout_of(n), std::move(policy), options, comm, clock);
+  EngineSetup setup = setup_of(selection.policy, layout_of(n), comm.size());
+  setup.options.step.compressor = selection.compressor;
+  setup.options.route = selection.route;
+  setup.options.values = selection.values;
+  auto policy = std::make_unique<SometimesDense>(std::move(setup.policy));
+  Aggregator aggregator(layout_of(n), std::move(policy), setup.options, comm, clock);
   std::vector<double> lost(n, 0);
   std::uint64_t digest = 0;
   std::size_t dense = 0;
@@ -111,42 +114,49 @@ void run(Comm& comm, const Selection& selection) {
     if (selection.policy != "dense" || step % 10 != 0) continue;
     comm.all_reduce(plain);
     for (float& x : plain) x /= static_cast<float>(comm.size());
-    require(plain == gradient, "dense is no plain all-reduce with ", what);
+    require(plain == gradient, "a dense step differs from a plain all-reduce with ", what);
   }
-  require(dense >= 10, dense, " dense steps with ", what);
-  require(dense < steps || selection.policy != "static", "only dense steps with ", what);
-  const auto pending = aggregator.step().residual();
+  // Both kinds of steps must have been tested.
+  require(dense >= 10, dense, " dense steps found, at least 10 expected with ", what);
+  require(dense < steps || selection.policy != "static", "only dense steps found with ", what);
+  const auto pending = testing::residual_of(aggregator);
   for (std::size_t i = 0; i < n; ++i) lost[i] -= pending[i];
   std::vector<float> total(lost.begin(), lost.end());
   comm.all_reduce(total);
-  for (const float x : total) require(std::abs(x) < 1, "lost ", x, " with ", what);
+  for (const float x : total) require(std::abs(x) < 1, x, " lost from an entry of the gradient with ", what);
   const auto all = comm.all_gather(std::vector<double>{static_cast<double>(digest >> 11)});
   for (const double other : all) require(other == all[0], "ranks differ with ", what);
 }
 
-// Every compressor with every policy, and each of them with every exchange: these take turns.
+// Every compressor with every policy. Exchanges and formats of values take turns, so that each
+// compressor and each policy meets every one of them.
 void laws(Comm& comm) {
-  const std::vector<std::optional<Route>> routes = {std::nullopt, Route::all_gather, Route::reduce_scatter,
-                                                    Route::dense, Route::shared};
-  const char* const compressors[] = {"topk", "dgc", "redsync", "randomk", "sidco"};
-  const char* const policies[] = {"dense", "static", "gravac", "progress", "accordion"};
-  for (std::size_t c = 0; c < 5; ++c) {
-    for (std::size_t p = 0; p < 5; ++p) {
-      const bool shares = std::string(compressors[c]) == "randomk";
-      run(comm, {compressors[c], policies[p], routes[(c + 2 * p) % (shares ? 5 : 4)]});
+  const auto compressors = gravac::compressors();
+  const auto policies = gravac::policies();
+  for (std::size_t c = 0; c < compressors.size(); ++c) {
+    std::vector<std::optional<Route>> usable;
+    for (const RouteInfo& info : routes()) {
+      if (info.route != Route::shared || compressors[c].shared_positions) usable.push_back(info.route);
+    }
+    for (std::size_t p = 0; p < policies.size(); ++p) {
+      constexpr Values kValues[] = {Values::fp32, Values::fp16, Values::bf16};
+      run(comm, {std::string(compressors[c].name), std::string(policies[p].name),
+                 usable[(c + 2 * p) % usable.size()], kValues[c % 3]});
     }
   }
-  // Nothing, and lengths that differ.
+  // Empty messages, and messages of a different length on each rank.
   std::vector<float> none;
   comm.all_reduce(none);
   Messages all;
   comm.all_gather(std::span<const std::byte>(), all);
   const std::vector<std::byte> mine(comm.rank() * 1000);
   comm.all_gather(std::span<const std::byte>(mine), all);
-  for (std::size_t r = 0; r < comm.size(); ++r) require(all[r].size() == r * 1000, "length of rank ", r);
+  for (std::size_t r = 0; r < comm.size(); ++r)
+    require(all[r].size() == r * 1000, "wrong length from rank ", r);
 }
 
-// A backend over which rank 1 receives something else than what rank 0 sent.
+// Wraps a backend so that, at step 5, rank 1 does not receive what rank 0 has sent: one bit is flipped,
+// or with `replays` it is the message of the step before.
 class Interfering final : public testing::Relay {
  public:
   Interfering(Comm& inner, bool replays) : Relay(inner), replays_(replays) {}
@@ -155,7 +165,7 @@ class Interfering final : public testing::Relay {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     Relay::all_gather(mine, all);
     const auto theirs = all.first(mine.size());
-    if (rank() != 1 || theirs.size() < 500) return;  // small ones are no payloads
+    if (rank() != 1 || theirs.size() < 500) return;  // shorter messages are agreements, not payloads
     const std::vector<std::byte> now(theirs.begin(), theirs.end());
     if (step() == 5 && replays_)
       std::copy_n(before_.begin(), std::min(before_.size(), theirs.size()), theirs.begin());
@@ -168,11 +178,12 @@ class Interfering final : public testing::Relay {
   std::vector<std::byte> before_;
 };
 
-// At this factor positions are a bitmap, so that all messages are equally long.
+// Trains over an interfering backend until it throws. At a factor of 1.2 positions are sent as a bitmap,
+// so that all payloads have the same length and one can take the place of another.
 void interfere(Comm& comm, bool replays) {
   SteadyClock clock;
   Interfering interfering(comm, replays);
-  AggregatorOptions options;
+  EngineOptions options;
   options.route = Route::all_gather;
   Aggregator aggregator(layout_of(2000), make_static_policy(1.2), options, interfering, clock);
   for (std::size_t step = 0; step < 100; ++step) {
@@ -181,8 +192,8 @@ void interfere(Comm& comm, bool replays) {
   }
 }
 
-// Steps that take a little, so that a rank is mostly stopped in its own work and not while it waits
-// for others, until a straggler is named; writes who it was.
+// Trains until a report names a straggler, and writes its rank to a file. Steps take 20 ms, so that
+// tests/processes most likely stops a rank while it works, not while it waits for others.
 void find_straggler_among(Comm& comm, const std::string& out) {
   SteadyClock clock;
   Aggregator aggregator(layout_of(2000), make_static_policy(10), {}, comm, clock);
@@ -195,10 +206,10 @@ void find_straggler_among(Comm& comm, const std::string& out) {
     std::ofstream(out + "/straggler." + std::to_string(comm.rank())) << report.straggler << std::endl;
     return;
   }
-  throw Error("nobody was slow");
+  throw Error("no report has named a straggler");
 }
 
-// Steps until somebody is killed or stopped.
+// Trains until another rank is killed or stopped, and an exchange throws.
 void steps_for_ever(Comm& comm, const std::string& out) {
   SteadyClock clock;
   Aggregator aggregator(layout_of(20'000), make_static_policy(10), {}, comm, clock);
@@ -222,7 +233,7 @@ int main(int argc, char** argv) {
   app.add_option("--rank", gloo.rank);
   app.add_option("--size", gloo.size);
   app.add_option("--timeout", timeout);
-  app.add_option("--out", out, "A folder for the process number and the last line of each rank");
+  app.add_option("--out", out, "Folder for each rank's process id and error message");
   CLI11_PARSE(app, argc, argv);
   std::string answer;
   gloo.timeout = std::chrono::duration<double>(timeout);
@@ -239,7 +250,7 @@ int main(int argc, char** argv) {
     if (scenario == "run") steps_for_ever(*comm, out);
     if (scenario == "mismatch") {
       gravac::SteadyClock clock;
-      gravac::AggregatorOptions options;
+      gravac::EngineOptions options;
       options.step.compressor = comm->rank() == 1 ? "dgc" : "topk";
       gravac::Aggregator(layout_of(100), gravac::make_static_policy(2), options, *comm, clock);
     }
@@ -251,6 +262,6 @@ int main(int argc, char** argv) {
     if (!answer.empty()) std::ofstream(answer) << "failed: " << error.what() << std::endl;
     std::printf("failed: %s\n", error.what());
     std::fflush(stdout);
-    std::_Exit(1);  // MPI and Gloo would wait for the dead
+    std::_Exit(1);  // an orderly exit would make MPI or Gloo wait for ranks that have died
   }
 }

@@ -8,14 +8,16 @@ namespace {
 
 constexpr std::size_t kPixels = 3 * 32 * 32;
 
-// How one of the two sets is laid out. The last label byte of a record is the label.
+// How the records of CIFAR-10 or CIFAR-100 are laid out. CIFAR-100 has two label bytes,
+// the coarse one first; we train on the last one, the fine label.
 struct Format {
-  std::string folder;  // the one the archive unpacks to
+  std::string folder;  // that the official archive unpacks to
   std::size_t label_bytes;
   int classes;
 };
 
-// Adds the records of one file: label bytes, then the planes red, green and blue.
+// Appends all records of one file to `images`. A record is the label bytes followed by the
+// red, green and blue planes.
 void add_records(const std::string& dir, const std::string& name, const Format& format, Images& images) {
   const std::string path = find_file(dir, {name, format.folder + "/" + name});
   const std::vector<std::uint8_t> bytes = read_file(path);
@@ -33,21 +35,28 @@ void add_records(const std::string& dir, const std::string& name, const Format& 
   }
 }
 
-}  // namespace
-
-ImageSet read_cifar(const std::string& dir, int classes) {
+ImageSet empty_set(int classes) {
   ImageSet set{.shape = {.classes = classes}, .augment = true};
   set.train.pixels.reserve(50'000 * kPixels);
-  if (classes == 100) {
-    const Format format{"cifar-100-binary", 2, 100};
-    add_records(dir, "train.bin", format, set.train);
-    add_records(dir, "test.bin", format, set.test);
-    return set;
-  }
+  return set;
+}
+
+}  // namespace
+
+ImageSet read_cifar10(const DataOptions& options) {
+  ImageSet set = empty_set(10);
   const Format format{"cifar-10-batches-bin", 1, 10};
   for (const char* part : {"1", "2", "3", "4", "5"})
-    add_records(dir, std::string("data_batch_") + part + ".bin", format, set.train);
-  add_records(dir, "test_batch.bin", format, set.test);
+    add_records(options.dir, std::string("data_batch_") + part + ".bin", format, set.train);
+  add_records(options.dir, "test_batch.bin", format, set.test);
+  return set;
+}
+
+ImageSet read_cifar100(const DataOptions& options) {
+  ImageSet set = empty_set(100);
+  const Format format{"cifar-100-binary", 2, 100};
+  add_records(options.dir, "train.bin", format, set.train);
+  add_records(options.dir, "test.bin", format, set.test);
   return set;
 }
 

@@ -1,11 +1,11 @@
 #include "train/data.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
 
+#include "gravac/util/names.h"
 #include "gravac/util/random.h"
 #include "gravac/util/require.h"
 #include "train/data_sets.h"
@@ -145,7 +145,7 @@ class ImageData : public Data {
   std::uint64_t seed_;
 };
 
-// Sample i is tokens [i * window, (i + 1) * window); what follows each is to be foretold.
+// Sample i is tokens [i * window, (i + 1) * window); the target of each is the token after it.
 class TokenData : public Data {
  public:
   TokenData(TokenSet set, std::string_view name, const DataOptions& options)
@@ -201,16 +201,26 @@ class TokenData : public Data {
   Shape shape_;
 };
 
-constexpr auto kImages = Shape::Kind::images, kTokens = Shape::Kind::tokens;
+template <ImageSet (*read)(const DataOptions&)>
+std::unique_ptr<Data> make_images(std::string_view, const DataOptions& options) {
+  return std::make_unique<ImageData>(read(options), options);
+}
 
-constexpr std::array kDataSets = {
-    DataInfo{"images", "made here: 10,000 drawings of 10 shapes, 3 x 32 x 32", kImages, false},
-    DataInfo{"corpus", "made here: 220,000 words of a language of 1000", kTokens, false},
-    DataInfo{"cifar10", "60,000 photographs in 10 classes, 3 x 32 x 32", kImages, true},
-    DataInfo{"cifar100", "60,000 photographs in 100 classes, 3 x 32 x 32", kImages, true},
-    DataInfo{"mnist", "70,000 handwritten digits, 28 x 28, or what else comes in idx files", kImages, true},
-    DataInfo{"words", "text word by word, as the Penn Treebank comes", kTokens, true},
-    DataInfo{"text", "any text byte by byte", kTokens, true},
+template <TokenSet (*read)(const DataOptions&)>
+std::unique_ptr<Data> make_tokens(std::string_view name, const DataOptions& options) {
+  return std::make_unique<TokenData>(read(options), name, options);
+}
+
+constexpr bool built_in = false, files = true;  // the words of data_sets.def for needs_dir
+
+constexpr DataInfo kDataSets[] = {
+#define IMAGE_DATA(name, function, source, description) \
+  {name, description, Shape::Kind::images, source, make_images<function>},
+#define TEXT_DATA(name, function, source, description) \
+  {name, description, Shape::Kind::tokens, source, make_tokens<function>},
+#include "train/data_sets.def"
+#undef IMAGE_DATA
+#undef TEXT_DATA
 };
 
 }  // namespace
@@ -220,25 +230,10 @@ std::span<const DataInfo> data_sets() {
 }
 
 std::unique_ptr<Data> make_data(std::string_view name, const DataOptions& options) {
-  const auto info = std::ranges::find(kDataSets, name, &DataInfo::name);
-  if (info == kDataSets.end()) {
-    std::string known;
-    for (const DataInfo& each : kDataSets) known += (known.empty() ? "" : ", ") + std::string(each.name);
-    throw Error("data: no such data set '" + std::string(name) + "'; known: " + known);
-  }
-  require(!info->needs_dir || !options.dir.empty(), "data: '", name,
+  const DataInfo& info = entry_named(kDataSets, name, "data", "data set");
+  require(!info.needs_dir || !options.dir.empty(), "data: '", name,
           "' is read from files, no folder was given");
-  const auto images = [&](ImageSet set) { return std::make_unique<ImageData>(std::move(set), options); };
-  const auto tokens = [&](TokenSet set) {
-    return std::make_unique<TokenData>(std::move(set), name, options);
-  };
-  if (name == "cifar10") return images(read_cifar(options.dir, 10));
-  if (name == "cifar100") return images(read_cifar(options.dir, 100));
-  if (name == "mnist") return images(read_mnist(options.dir));
-  if (name == "words") return tokens(read_words(options.dir));
-  if (name == "text") return tokens(read_text(options.dir));
-  if (name == "corpus") return tokens(write_corpus(options.seed));
-  return images(draw_images(options.seed));
+  return info.make(name, options);
 }
 
 }  // namespace gravac::train

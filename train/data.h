@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "train/data_sets.h"
 #include "train/shape.h"
 
 namespace gravac::train {
@@ -40,23 +41,19 @@ class Data {
   virtual Batch test(std::size_t begin, std::size_t end) const = 0;
 };
 
-struct DataOptions {
-  std::string dir;           // where the files are; for text, also a file
-  std::int64_t window = 35;  // tokens in a sample of text
-  bool augment = true;       // CIFAR: crops padded by 4, mirror images
-  std::uint64_t seed = 0;    // of augmentation and of synthetic data: ranks must pass the same
-};
-
+// A line of the table of data sets, data_sets.def.
 struct DataInfo {
-  std::string_view name, summary;
+  std::string_view name;
+  std::string_view description;  // one sentence
   Shape::Kind kind;
-  bool needs_dir;
+  bool needs_dir;  // read from files in DataOptions::dir
+  std::unique_ptr<Data> (*make)(std::string_view name, const DataOptions& options);
 };
 
-// The data sets there are.
 std::span<const DataInfo> data_sets();
 
-// Throws Error that names the file and what is wrong with it, or the name if it is not known.
+// The data set called `name`. Throws Error that lists the known names, or that names a file
+// and says what is wrong with it.
 std::unique_ptr<Data> make_data(std::string_view name, const DataOptions& options);
 
 }  // namespace gravac::train

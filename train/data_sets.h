@@ -1,6 +1,7 @@
 #pragma once
 
-// The data sets one by one, as bytes and numbers: what data.cc makes batches of.
+// Readers and generators of the single data sets. They return pixels as bytes and text as
+// token numbers; data.cc turns those into batches of tensors.
 
 #include <cstdint>
 #include <string>
@@ -10,7 +11,8 @@
 
 namespace gravac::train {
 
-// One part of a set of images: for each its channels, plane by plane, row by row.
+// The training part or the test part of an image data set. Pixels are stored image by
+// image, within an image channel by channel, and within a channel row by row.
 struct Images {
   std::vector<std::uint8_t> pixels;
   std::vector<std::int64_t> labels;
@@ -19,30 +21,26 @@ struct Images {
 struct ImageSet {
   Shape shape;
   Images train, test;
-  bool augment = false;  // whether shifted and mirrored images are as good as the given ones
+  bool augment = false;  // shifting and mirroring keep the label true, so training may do so
 };
 
 struct TokenSet {
   std::vector<std::int32_t> train, test;
-  std::int64_t words = 0;  // tokens are below this
+  std::int64_t words = 0;  // size of the vocabulary: tokens are 0 to words - 1
 };
 
-// CIFAR's binary files in `dir`; 10 or 100 classes. https://www.cs.toronto.edu/~kriz/cifar.html
-ImageSet read_cifar(const std::string& dir, int classes);
+struct DataOptions {
+  std::string dir;           // where the files are; for text, also a file
+  std::int64_t window = 35;  // tokens in a sample of text
+  bool augment = true;       // CIFAR: crops padded by 4, mirror images
+  std::uint64_t seed = 0;    // of augmentation and of synthetic data: ranks must pass the same
+};
 
-// Files in the idx format of MNIST.
-ImageSet read_mnist(const std::string& dir);
-
-// Ten kinds of shapes, drawn. 8000 to train on, 2000 to test on, labels in turn.
-ImageSet draw_images(std::uint64_t seed);
-
-// Words between blanks, as the Penn Treebank comes; each end of line is a word, <eos>.
-TokenSet read_words(const std::string& dir);
-
-// Bytes of a file; the last tenth is to test on.
-TokenSet read_text(const std::string& path);
-
-// Made-up text over 1000 words: 200,000 tokens to train on, 20,000 to test on.
-TokenSet write_corpus(std::uint64_t seed);
+// The functions of data_sets.def, one per data set.
+#define IMAGE_DATA(name, function, source, description) ImageSet function(const DataOptions& options);
+#define TEXT_DATA(name, function, source, description) TokenSet function(const DataOptions& options);
+#include "train/data_sets.def"
+#undef IMAGE_DATA
+#undef TEXT_DATA
 
 }  // namespace gravac::train

@@ -14,6 +14,8 @@
 #include <set>
 #include <vector>
 
+#include "gravac/table_testing.h"
+#include "gravac/util/names.h"
 #include "gravac/util/require.h"
 #include "train/data_sets.h"
 
@@ -23,7 +25,7 @@ namespace {
 using Bytes = std::string;
 using Samples = std::vector<std::size_t>;
 
-// A folder of its own for each test, gone afterwards.
+// Gives each test a new folder, which is deleted when the test ends.
 class DataFiles : public ::testing::Test {
  protected:
   DataFiles() {
@@ -41,7 +43,8 @@ class DataFiles : public ::testing::Test {
 
   void remove(const std::string& name) const { std::filesystem::remove(path(name)); }
 
-  // What make_data says against the files, with the folder's name taken out.
+  // The message of the Error that make_data throws for the files in the folder, with DIR in
+  // place of the folder's name; empty if it throws none.
   std::string complaint(std::string_view name, DataOptions options = {}) const {
     options.dir = dir_;
     try {
@@ -80,7 +83,7 @@ Bytes xz(const Bytes& plain) {
   return packed;
 }
 
-// Any bytes, different for each `salt`.
+// Pseudo-random bytes, different for each `salt`.
 Bytes noise(std::size_t size, unsigned salt) {
   Bytes bytes;
   for (unsigned state = salt; bytes.size() < size; state = state * 1664525 + 1013904223)
@@ -88,7 +91,8 @@ Bytes noise(std::size_t size, unsigned salt) {
   return bytes;
 }
 
-// A record of CIFAR; with a coarse label that must not matter if there are 100 classes.
+// A CIFAR record. With `coarse` it begins with a coarse label, as in CIFAR-100, which the
+// reader must ignore.
 Bytes record(int label, unsigned salt, bool coarse = false) {
   return (coarse ? Bytes(1, 17) : Bytes()) + static_cast<char>(label) + noise(3072, salt);
 }
@@ -146,8 +150,8 @@ std::vector<std::int64_t> numbers(const torch::Tensor& tensor) {
   return {first, first + tensor.numel()};
 }
 
-// Expects `input` to be `pixels`, plane by plane, each channel with its mean taken off and over its
-// deviation.
+// Expects `input` to hold `pixels` plane by plane, with every channel shifted and scaled to mean 0
+// and standard deviation 1.
 void expect_normalised(const torch::Tensor& input, const Bytes& pixels, std::size_t planes,
                        std::size_t channels) {
   ASSERT_EQ(static_cast<std::size_t>(input.numel()), pixels.size());
@@ -204,7 +208,8 @@ TEST_F(DataFiles, Cifar100TakesTheFineLabel) {
 TEST_F(DataFiles, CifarSaysWhatIsWrongWithItsFiles) {
   EXPECT_EQ(
       complaint("cifar10"),
-      "data: DIR: neither data_batch_1.bin nor cifar-10-batches-bin/data_batch_1.bin, nor with .gz or .xz");
+      "data: DIR: no data_batch_1.bin or cifar-10-batches-bin/data_batch_1.bin found, plain or packed (.gz, "
+      ".xz)");
   for (const auto& [name, bytes] : cifar10_files()) write(name, bytes);
   EXPECT_EQ(complaint("cifar10"), "");
   const Bytes good = record(1, 1);
@@ -270,7 +275,7 @@ TEST_F(DataFiles, MnistGivesBackWhatWasWrittenPlainOrPacked) {
 }
 
 TEST_F(DataFiles, MnistSaysWhatIsWrongWithItsFiles) {
-  EXPECT_EQ(complaint("mnist"), "data: DIR: no train-images-idx3-ubyte, nor with .gz or .xz");
+  EXPECT_EQ(complaint("mnist"), "data: DIR: no train-images-idx3-ubyte found, plain or packed (.gz, .xz)");
   const std::string images = "train-images-idx3-ubyte", labels = "train-labels-idx1-ubyte";
   const auto said = [&](const std::string& name, const Bytes& bytes) {
     for (const auto& [each, good] : mnist_files()) write(each, good);
@@ -282,18 +287,18 @@ TEST_F(DataFiles, MnistSaysWhatIsWrongWithItsFiles) {
             "data: DIR/" + images + ": magic number 0x801 at byte 0, 0x803 expected");
   EXPECT_EQ(said(images, idx_images(12, 28, 1) + "x"),
             "data: DIR/" + images + ": 9425 bytes found, 9424 expected for 12 images of 28 x 28");
-  EXPECT_EQ(
-      said(images, idx_images(0, 28, 1)),
-      "data: DIR/" + images + ": 0 images of 28 x 28 announced, at least one of at most 256 x 256 expected");
+  EXPECT_EQ(said(images, idx_images(0, 28, 1)),
+            "data: DIR/" + images +
+                ": header announces 0 images of 28 x 28, at least 1 image of at most 256 x 256 expected");
   EXPECT_EQ(said(labels, idx_labels(11)),
-            "data: DIR/" + labels + ": 11 labels announced, 12 expected, one for each image");
+            "data: DIR/" + labels + ": header announces 11 labels, 12 expected, one for each image");
   EXPECT_EQ(said(labels, idx_labels(12) + "x"),
             "data: DIR/" + labels + ": 21 bytes found, 20 expected for 12 labels");
   Bytes high = idx_labels(12);
   high[9] = 10;
   EXPECT_EQ(said(labels, high), "data: DIR/" + labels + ": label 10 at byte 9, 0 to 9 expected");
   EXPECT_EQ(said("t10k-images-idx3-ubyte", idx_images(3, 32, 1)),
-            "data: DIR: images of 28 x 28 to train on, of 32 x 32 to test on");
+            "data: DIR: training images are 28 x 28 and test images 32 x 32, one size expected");
 }
 
 TEST_F(DataFiles, WordsAreNumberedByTheTrainingFile) {
@@ -319,13 +324,13 @@ TEST_F(DataFiles, WordsAreNumberedByTheTrainingFile) {
 }
 
 TEST_F(DataFiles, WordsSayWhatIsWrongWithTheirFiles) {
-  EXPECT_EQ(complaint("words"), "data: DIR: neither ptb.train.txt nor train.txt, nor with .gz or .xz");
+  EXPECT_EQ(complaint("words"), "data: DIR: no ptb.train.txt or train.txt found, plain or packed (.gz, .xz)");
   write("ptb.train.txt", "");
   EXPECT_EQ(complaint("words"), "data: DIR/ptb.train.txt: empty, text expected");
   write("ptb.train.txt", "a b c\n");
-  EXPECT_EQ(
-      complaint("words"),
-      "data: DIR: neither ptb.valid.txt nor valid.txt nor ptb.test.txt nor test.txt, nor with .gz or .xz");
+  EXPECT_EQ(complaint("words"),
+            "data: DIR: no ptb.valid.txt or valid.txt or ptb.test.txt or test.txt found, plain or packed "
+            "(.gz, .xz)");
   write("ptb.test.txt", "a b\n");
   EXPECT_EQ(complaint("words", {.window = 4}),
             "data: words: 4 tokens to train on, at least 5 expected for a window of 4");
@@ -346,7 +351,7 @@ TEST_F(DataFiles, TextIsCutIntoBytesAndItsLastTenthIsForTests) {
     EXPECT_EQ(numbers(data->test(0, 1).target), (std::vector<std::int64_t>{1, 3, 2}));
   }
   remove("input.txt");
-  EXPECT_EQ(complaint("text"), "data: DIR: no input.txt, nor with .gz or .xz");
+  EXPECT_EQ(complaint("text"), "data: DIR: no input.txt found, plain or packed (.gz, .xz)");
 }
 
 TEST_F(DataFiles, AugmentationIsAFunctionOfSeedDrawAndSample) {
@@ -366,7 +371,8 @@ TEST_F(DataFiles, AugmentationIsAShiftOverBlackAndAMirrorImage) {
   for (const auto& [name, bytes] : cifar10_files()) write(name, bytes);
   const auto plain = make_data("cifar10", {.dir = dir_, .augment = false});
   const auto data = make_data("cifar10", {.dir = dir_});
-  const auto black = plain->train(all_of(*plain), 0).input.amin({0, 2, 3});  // noise holds every byte
+  // The pixels are noise in which every byte value occurs, so the smallest value of a channel is black.
+  const auto black = plain->train(all_of(*plain), 0).input.amin({0, 2, 3});
   const auto image = plain->train(Samples{0}, 0).input[0];
   auto padded = black.reshape({3, 1, 1}).repeat({1, 40, 40});
   padded.slice(1, 4, 36).slice(2, 4, 36).copy_(image);
@@ -386,6 +392,10 @@ TEST_F(DataFiles, AugmentationIsAShiftOverBlackAndAMirrorImage) {
   EXPECT_EQ(seen.size(), allowed.size());
 }
 
+TEST(Data, HasACompleteTable) {
+  EXPECT_EQ(testing::table_defects(data_sets()), "");
+}
+
 TEST(Data, KnowsItsNames) {
   for (const DataInfo& info : data_sets()) {
     if (info.needs_dir) {
@@ -399,9 +409,7 @@ TEST(Data, KnowsItsNames) {
     make_data("imagenet", {});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(
-        error.what(),
-        "data: no such data set 'imagenet'; known: images, corpus, cifar10, cifar100, mnist, words, text");
+    EXPECT_EQ(error.what(), "data: no such data set 'imagenet'; known: " + listed(names_of(data_sets())));
   }
   try {
     make_data("cifar10", {});
@@ -447,9 +455,10 @@ TEST(Data, ImagesAreBalancedAndNormalised) {
   EXPECT_NEAR(data->test(0, 2000).input.std().item<double>(), 1, 0.02);
 }
 
-// In nats a word; the models are words and pairs of words counted in the training part.
+// Compares the cross-entropy on the test part, in nats per word, of two models counted on the training
+// part: word frequencies alone, and word frequencies mixed with pairs of words.
 TEST(Data, TheCorpusFollowsZipfAndHasMoreToLearnThanFrequencies) {
-  const TokenSet set = write_corpus(0);
+  const TokenSet set = write_corpus({});
   std::vector<double> single(1000, 0.01);
   std::map<std::pair<int, int>, double> pairs;
   for (std::size_t i = 0; i + 1 < set.train.size(); ++i) {

@@ -10,7 +10,9 @@
 #include <filesystem>
 #include <utility>
 
-// An event file is a run of TFRecord frames, each with one protobuf message:
+// We write TensorBoard's format ourselves: the little that scalars need of protobuf and TFRecord
+// is shorter than a dependency on TensorFlow's libraries. An event file is a sequence of TFRecord
+// frames with one protobuf message in each:
 //
 //   u64 length | u32 masked crc32c of those 8 bytes | data | u32 masked crc32c of data
 //
@@ -26,7 +28,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr std::size_t kPending = 1 << 15;  // bytes to gather before they are written
+constexpr std::size_t kPending = 1 << 15;  // bytes to collect in memory before a write
 
 constexpr std::array<std::uint32_t, 256> crc_table() {
   constexpr std::uint32_t kPolynomial = 0x82f63b78;  // Castagnoli's, bits reversed
@@ -46,17 +48,20 @@ std::string raw(T value) {
   return bytes;
 }
 
+// TFRecord rotates a CRC and adds a constant ("masking"), since the CRC of data that itself ends in
+// a CRC would be a weak check.
 std::string masked_crc(std::string_view bytes) {
   return raw(std::rotr(crc32c(bytes), 15) + 0xa282ead8u);
 }
 
+// Protobuf's integers: seven bits a byte, lowest first; the eighth bit says that another byte follows.
 std::string varint(std::uint64_t value) {
   std::string bytes;
   for (; value >= 128; value >>= 7) bytes += static_cast<char>(value | 128);
   return bytes + static_cast<char>(value);
 }
 
-// Fields of a message: a key of number and wire type, then the value.
+// A field of a protobuf message is a key, made of the field's number and wire type, and the value.
 std::string key(unsigned number, unsigned type) {
   return varint(number << 3 | type);
 }
@@ -77,7 +82,8 @@ std::string event_at(double wall_time, std::int64_t step) {
   return field(1, wall_time) + field(2, static_cast<std::uint64_t>(step));
 }
 
-// TensorBoard reads the files of a folder in the order of their names, so time comes first and is fine.
+// TensorBoard reads the files of a folder in the order of their names. The name therefore begins with
+// the time, in microseconds, so that the file of a resumed run comes after that of the run it resumes.
 std::string file_name(double wall_time) {
   char time[40], host[256] = {};
   std::snprintf(time, sizeof(time), "%017.6f", wall_time);
@@ -85,9 +91,9 @@ std::string file_name(double wall_time) {
   return std::string("events.out.tfevents.") + time + '.' + (*host ? host : "unknown");
 }
 
-std::string made(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);  // if it is not there then, opening fails and says why
+std::string create_folder(const std::string& folder) {
+  std::error_code ignored;  // if there is no folder in the end, opening the file fails and says why
+  std::filesystem::create_directories(folder, ignored);
   return folder;
 }
 
@@ -105,7 +111,9 @@ std::uint32_t crc32c(std::string_view bytes) {
 }
 
 EventFile::EventFile(const std::string& folder, std::function<double()> wall_time)
-    : wall_time_(std::move(wall_time)), path_(made(folder) + '/' + file_name(wall_time_())), sink_(path_) {
+    : wall_time_(std::move(wall_time)),
+      path_(create_folder(folder) + '/' + file_name(wall_time_())),
+      sink_(path_) {
   add(field(1, wall_time_()) + field(3, "brain.Event:2"));
 }
 

@@ -11,22 +11,26 @@ namespace gravac::train {
 
 double seconds_since_1970();
 
-// Scalars over steps in the format that TensorBoard reads. Opening throws Error; after that, a
-// broken disk or pipe never does: writing stops, and broken() says why.
+// Writes scalars, each with its tag and step, in TensorBoard's event format. Only the constructor
+// throws Error. When a later write fails (disk full, pipe closed), the rest is not written, training
+// goes on, and broken() says why.
 class EventFile {
  public:
-  // Makes FOLDER, and in it events.out.tfevents.TIME.HOST.
+  // Creates `folder` if it does not exist, and in it the file events.out.tfevents.TIME.HOST.
   explicit EventFile(const std::string& folder, std::function<double()> wall_time = seconds_since_1970);
   ~EventFile() { flush(); }
   EventFile(const EventFile&) = delete;
   EventFile& operator=(const EventFile&) = delete;
 
-  // After resuming at `step`: TensorBoard forgets what earlier files in the folder say of it and later steps.
+  // To be called after resuming at `step`: TensorBoard then drops the scalars of `step` and later steps
+  // that earlier files in the folder hold.
   void resume(std::int64_t step);
-  // Kept in memory until there are some pages of them, or until flush().
+  // Collects the scalar in memory. Scalars are written when 32 KB have been collected, by flush() and
+  // by the destructor.
   void scalar(std::string_view tag, double value, std::int64_t step);
   void flush();
-  // Why writing stopped, told once and empty otherwise: for a warning.
+  // Why a write failed, for a warning. The first call after the failure returns it; all other calls
+  // return an empty string.
   std::string broken() { return sink_.broken(); }
 
   const std::string& path() const { return path_; }
@@ -40,7 +44,7 @@ class EventFile {
   std::string pending_;
 };
 
-// The CRC-32C (Castagnoli) of `bytes`, by which the format guards its records.
+// The CRC-32C (Castagnoli) of `bytes`, the checksum in TFRecord frames.
 std::uint32_t crc32c(std::string_view bytes);
 
 }  // namespace gravac::train

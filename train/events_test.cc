@@ -27,7 +27,7 @@ double fixed_time() {
   return 1700000000.5;
 }
 
-// What TensorBoard's own writer makes of the same events.
+// The records that TensorBoard's own writer makes of the same three events, in hexadecimal.
 const std::string kVersion =
     "1800000000000000a37f4b220900002040fc54d9411a0d627261696e2e4576656e743a322b353110";
 const std::string kResumedAtSeven = "0f000000000000006d532b090900002040fc54d94110073a0208019beb06a7";
@@ -58,7 +58,7 @@ TEST(Events, AreInAFileThatTensorBoardLooksFor) {
   EXPECT_GT(events.path().size(), begin.size());
 }
 
-TEST(Events, AreWrittenAtTheEndAtTheLatestAndBeforeTheyAreMany) {
+TEST(Events, AreWrittenInPiecesAndAllOfThemByTheDestructor) {
   const Folder folder;
   std::string path;
   {

@@ -13,8 +13,9 @@
 namespace gravac::train {
 namespace {
 
+// Repeats a system call that a signal has interrupted.
 template <class Call>
-auto again_if_interrupted(const Call& call) {
+auto repeat_if_interrupted(const Call& call) {
   auto result = call();
   while (result < 0 && errno == EINTR) result = call();
   return result;
@@ -23,13 +24,13 @@ auto again_if_interrupted(const Call& call) {
 }  // namespace
 
 void fail(std::string_view verb, const std::string& path) {
-  const std::string reason = std::strerror(errno);
+  const std::string reason = std::strerror(errno);  // first: building the message may change errno
   throw Error("file: cannot " + std::string(verb) + ' ' + path + ": " + reason);
 }
 
 File::File(std::string path, int flags)
     : path_(std::move(path)),
-      descriptor_(again_if_interrupted([&] { return open(path_.c_str(), flags | O_CLOEXEC, 0666); })) {
+      descriptor_(repeat_if_interrupted([&] { return open(path_.c_str(), flags | O_CLOEXEC, 0666); })) {
   if (descriptor_ < 0) fail("open", path_);
 }
 
@@ -39,15 +40,15 @@ File::~File() {
 
 void File::write(std::string_view bytes) {
   while (!bytes.empty()) {
-    const auto done = again_if_interrupted([&] { return ::write(descriptor_, bytes.data(), bytes.size()); });
+    const auto done = repeat_if_interrupted([&] { return ::write(descriptor_, bytes.data(), bytes.size()); });
     if (done < 0) fail("write", path_);
     bytes.remove_prefix(static_cast<std::size_t>(done));
   }
 }
 
 void File::sync() {
-  // Some file systems have no fsync for folders and say EINVAL.
-  if (again_if_interrupted([&] { return fsync(descriptor_); }) != 0 && errno != EINVAL) fail("sync", path_);
+  // Some file systems cannot fsync a folder and answer EINVAL; there is nothing more we could do then.
+  if (repeat_if_interrupted([&] { return fsync(descriptor_); }) != 0 && errno != EINVAL) fail("sync", path_);
 }
 
 std::string File::read() {
@@ -57,9 +58,9 @@ std::string File::read() {
   std::size_t have = 0;
   while (have < bytes.size()) {
     const auto done =
-        again_if_interrupted([&] { return ::read(descriptor_, bytes.data() + have, bytes.size() - have); });
+        repeat_if_interrupted([&] { return ::read(descriptor_, bytes.data() + have, bytes.size() - have); });
     if (done < 0) fail("read", path_);
-    if (done == 0) break;
+    if (done == 0) break;  // the file has become shorter since fstat
     have += static_cast<std::size_t>(done);
   }
   bytes.resize(have);

@@ -5,18 +5,18 @@
 
 namespace gravac::train {
 
-// An open file, closed at the end. Calls that a signal interrupts are repeated. What fails throws
-// Error: "file: cannot write PATH: No space left on device".
+// An open file, which the destructor closes. System calls that a signal interrupts are repeated.
+// Failures throw Error, such as "file: cannot write PATH: No space left on device".
 class File {
  public:
-  File(std::string path, int flags);  // as of open(2)
+  File(std::string path, int flags);  // flags of open(2), such as O_RDONLY
   ~File();
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 
-  void write(std::string_view bytes);  // all of them
-  void sync();                         // to the disk itself
-  std::string read();                  // all that is left
+  void write(std::string_view bytes);  // returns when all of them are written
+  void sync();                         // returns when the data has reached the disk
+  std::string read();                  // the rest of the file
   const std::string& path() const { return path_; }
 
  private:
@@ -24,14 +24,16 @@ class File {
   int descriptor_;
 };
 
-// A file for metrics, appended to. Opening throws Error; after that nothing does: when the disk is
-// full or the reader of a pipe is gone, writing stops for good (a line behind half a line would be
-// no line) and training goes on. REQUIRES for pipes: the program ignores SIGPIPE.
+// A file of metrics, opened for appending. Only the constructor throws Error: metrics must never
+// stop training. When a write fails (disk full, reader of a pipe gone), all later ones do nothing,
+// since a line appended to half a line could not be read. REQUIRES for pipes: the program ignores
+// SIGPIPE.
 class Sink {
  public:
   explicit Sink(const std::string& path);
   void write(std::string_view bytes);
-  // Why writing stopped, told once and empty otherwise: for a warning.
+  // Why a write failed, for a warning. The first call after the failure returns it; all other calls
+  // return an empty string.
   std::string broken();
 
  private:
@@ -40,7 +42,7 @@ class Sink {
   std::string reason_;
 };
 
-// Throws Error, "file: cannot VERB PATH: ...", with the reason that is in errno.
+// Throws Error "file: cannot VERB PATH: REASON", with the reason that errno stands for.
 [[noreturn]] void fail(std::string_view verb, const std::string& path);
 
 }  // namespace gravac::train

@@ -17,7 +17,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr std::size_t kPiece = 1 << 18;  // unpacked at once
+constexpr std::size_t kPiece = 1 << 18;  // bytes that one call decompresses
 
 Bytes read_plain(const std::string& path) {
   require(!std::filesystem::is_directory(path), "data: ", path, ": a folder found, a file expected");
@@ -30,21 +30,25 @@ Bytes read_plain(const std::string& path) {
   return bytes;
 }
 
+// Decompresses piece by piece, since a .gz file does not say reliably how long its contents are (the
+// length in its trailer is modulo 4 GiB, and of the last stream only). zlib's counters are 32 bits wide.
 Bytes unpack_gzip(const std::string& path, Bytes packed) {
   require(packed.size() <= std::numeric_limits<uInt>::max(), "data: ", path, ": ", packed.size(),
           " bytes found, fewer than 4 GiB expected");
   z_stream stream{};
+  // 16 more than the window bits: zlib is to expect a gzip header.
   require(inflateInit2(&stream, MAX_WBITS + 16) == Z_OK, "data: ", path, ": no memory to unpack it");
-  const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);
+  const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);  // also when we throw
   stream.next_in = packed.data();
   stream.avail_in = static_cast<uInt>(packed.size());
   Bytes bytes;
   auto piece = std::make_unique<Bytef[]>(kPiece);
   for (int state = Z_OK; state != Z_STREAM_END || stream.avail_in > 0;) {
-    if (state == Z_STREAM_END) inflateReset(&stream);  // a file may be several, one behind the other
+    if (state == Z_STREAM_END) inflateReset(&stream);  // a .gz file may hold several gzip streams
     stream.next_out = piece.get();
     stream.avail_out = kPiece;
     state = inflate(&stream, Z_NO_FLUSH);
+    // No progress although there is room for output: the input has ended.
     require(state != Z_BUF_ERROR, "data: ", path, ": gzip data ends early, at byte ", packed.size());
     require(state == Z_OK || state == Z_STREAM_END, "data: ", path, ": damaged gzip data at byte ",
             packed.size() - stream.avail_in);
@@ -53,6 +57,8 @@ Bytes unpack_gzip(const std::string& path, Bytes packed) {
   return bytes;
 }
 
+// LZMA_CONCATENATED: an .xz file may hold several streams. The limit on memory is off: data files are the
+// user's own.
 Bytes unpack_xz(const std::string& path, const Bytes& packed) {
   lzma_stream stream = LZMA_STREAM_INIT;
   require(
@@ -92,10 +98,9 @@ std::string find_file(const std::string& dir, std::initializer_list<std::string_
       const std::string path = (std::filesystem::path(dir) / name).string() + ending;
       if (std::filesystem::exists(path)) return path;
     }
-    listed += (listed.empty() ? "" : " nor ") + std::string(name);
+    listed += (listed.empty() ? "" : " or ") + std::string(name);
   }
-  throw Error("data: " + dir + ": " + (names.size() > 1 ? "neither " : "no ") + listed +
-              ", nor with .gz or .xz");
+  throw Error("data: " + dir + ": no " + listed + " found, plain or packed (.gz, .xz)");
 }
 
 }  // namespace gravac::train

@@ -1,6 +1,6 @@
 #pragma once
 
-// What several tests of this room need.
+// Helpers for the tests in this folder.
 
 #include <unistd.h>
 
@@ -12,8 +12,8 @@
 
 namespace gravac::train::testing {
 
-// A new folder that goes away with all that is in it; in memory where that can be, since these tests
-// sync often and need no disk for it.
+// A new temporary folder; the destructor deletes it with everything in it. It lies in memory where
+// there is /dev/shm: these tests call fsync often, which is slow on a disk.
 class Folder {
  public:
   Folder() {
@@ -34,7 +34,7 @@ class Folder {
   std::string path_;
 };
 
-// What `call` throws, in its words; empty if it throws nothing.
+// The message of the Error that `call` throws; empty if it throws none.
 template <class Call>
 std::string error_of(const Call& call) {
   try {

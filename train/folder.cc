@@ -21,9 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string kSavedAs = "saved as";  // the section that says whose state a file holds
-const std::string kUnfinished = ".tmp";
+const std::string kSavedAs = "saved as";  // the section that names the step and rank of a file's state
+const std::string kUnfinished = ".tmp";   // ending of the name of a file that is still being written
 
+// One rank out of a number of ranks, as in the name of a file.
 struct Member {
   std::size_t rank = 0, ranks = 0;
 };
@@ -43,7 +44,8 @@ std::string saved_as(std::uint64_t step, const Member& member) {
          std::to_string(member.ranks);
 }
 
-// Names that are not exactly as we write them are not ours.
+// The step in the name of a folder, or the member in the name of a file. Nothing if the name is not
+// exactly one that we would write: files of others are neither listed nor deleted.
 std::optional<std::uint64_t> step_of(const std::string& name) {
   std::uintmax_t step = 0;
   if (std::sscanf(name.c_str(), "step-%ju", &step) != 1 || folder_name(step) != name) return {};
@@ -56,7 +58,7 @@ std::optional<Member> member_of(const std::string& name) {
   return file_name(member) == name && member.rank < member.ranks ? std::optional(member) : std::nullopt;
 }
 
-// The names in a folder; none if it is not there.
+// The names of all files in `folder`; none if the folder does not exist.
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
   std::error_code error;
@@ -85,7 +87,8 @@ std::string parent_of(const std::string& folder) {
   return parent.empty() ? "." : parent.string();
 }
 
-// Makes the folder, and those it is in, so that they survive too. Ranks may do so at once.
+// Creates the folder and the missing folders above it. The folder above each new one is synced, so that
+// the new one survives a power failure. Several ranks may call this at once.
 void make_folder(const std::string& folder) {
   int failed = mkdir(folder.c_str(), 0777);
   if (failed && errno == ENOENT && parent_of(folder) != folder) {
@@ -97,8 +100,9 @@ void make_folder(const std::string& folder) {
   sync_folder(parent_of(folder));
 }
 
-// Under another name until all of it is on the disk: renaming is whole or not at all.
-void write_whole(const std::string& path, const std::vector<std::byte>& bytes) {
+// Writes under a temporary name, and renames the file when all bytes are on the disk. Renaming happens
+// completely or not at all, so that a file under its final name is always complete.
+void write_atomically(const std::string& path, const std::vector<std::byte>& bytes) {
   const std::string unfinished = path + kUnfinished;
   try {
     File file(unfinished, O_WRONLY | O_CREAT | O_TRUNC);
@@ -111,7 +115,7 @@ void write_whole(const std::string& path, const std::vector<std::byte>& bytes) {
   }
 }
 
-// Takes what is ours out of the folder of a step, and the folder unless something else is in it.
+// Deletes our files in the folder of a step, and then the folder unless it holds other files.
 void remove_step(const std::string& folder) {
   for (const std::string& name : names_in(folder)) {
     const std::string finished =
@@ -128,25 +132,26 @@ void remove_step(const std::string& folder) {
 
 CheckpointFolder::CheckpointFolder(std::string dir, std::size_t rank, std::size_t ranks)
     : dir_(std::move(dir)), rank_(rank), ranks_(ranks) {
-  require(rank < ranks, "checkpoints: rank ", rank, " of ", ranks, " ranks");
+  require(rank < ranks, "checkpoints: rank ", rank, " of ", ranks,
+          " ranks found, a rank below that expected");
 }
 
 void CheckpointFolder::save(std::uint64_t step, Checkpoint state) {
   const Member self = {rank_, ranks_};
   state.add(kSavedAs, saved_as(step, self));
   const std::vector<std::byte> bytes = state.to_bytes();
-  state = {};  // may be hundreds of megabytes, and writing takes a while
+  state = {};  // frees what may be hundreds of megabytes while the disk is busy
   const std::string folder = dir_ + '/' + folder_name(step);
   make_folder(folder);
-  write_whole(folder + '/' + file_name(self), bytes);
+  write_atomically(folder + '/' + file_name(self), bytes);
   sync_folder(folder);
-  sync_folder(dir_);  // whoever made the folder may have died before doing so
+  sync_folder(dir_);  // the rank that created `folder` may have died before it synced `dir_`
 }
 
 std::vector<CheckpointFolder::Entry> CheckpointFolder::list() const {
   std::vector<Entry> entries;
   for (const std::uint64_t step : steps_in(dir_)) {
-    std::map<std::size_t, std::size_t> found;  // number of ranks -> how many of them are there
+    std::map<std::size_t, std::size_t> found;  // number of ranks -> number of files rank-*-of-that
     for (const std::string& name : names_in(dir_ + '/' + folder_name(step))) {
       if (const auto member = member_of(name)) ++found[member->ranks];
     }

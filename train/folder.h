@@ -9,37 +9,41 @@
 
 namespace gravac::train {
 
-// A folder of checkpoints: DIR/step-0000000025/rank-0-of-4.gvck, one file per rank. Each is there
-// whole or not at all, whenever the process dies or the power fails. What fails throws Error that
-// names the file and the reason.
+// The folder with the checkpoints of a run: DIR/step-0000000025/rank-0-of-4.gvck, one file per step
+// and rank. A file is either complete or does not exist, at whatever moment the process is killed
+// or the power fails. Failures throw Error that names the file and the reason.
 class CheckpointFolder {
  public:
+  // A step of which every rank's file exists.
   struct Entry {
     std::uint64_t step = 0;
-    std::size_t ranks = 0;
+    std::size_t ranks = 0;  // that saved it
     bool operator==(const Entry&) const = default;
   };
 
   CheckpointFolder(std::string dir, std::size_t rank, std::size_t ranks);
 
-  // Saves this rank's state; once it returns, the file survives. If it throws (disk full, folder not
-  // writable), all that was saved before is as it was. Moving `state` in spares a copy of it; its
-  // bytes are in memory once more meanwhile. REQUIRES: no section named "saved as".
+  // Saves this rank's state. When save() returns, the file is on the disk. When it throws (disk full,
+  // folder not writable), earlier checkpoints are as they were. Move `state` in to avoid a copy of it;
+  // while it is written, memory holds its bytes. REQUIRES: no section named "saved as".
   void save(std::uint64_t step, Checkpoint state);
 
-  // The steps of which all files are there, of whatever number of ranks: newest first, and of one
-  // step the most ranks first. A file may still turn out to be damaged: then load() throws, and the
-  // next entry is the one to try.
+  // All steps of which every rank's file exists, whatever the number of ranks: newest first, and for
+  // one step the larger number of ranks first. Does not read the files: if one of them is damaged,
+  // load() throws, and the caller tries the next entry.
   std::vector<Entry> list() const;
 
+  // Reads the state that `rank` has saved. Throws Error if the file is damaged or holds the state of
+  // another step or rank.
   Checkpoint load(const Entry& entry, std::size_t rank) const;
 
-  // For rank 0, once all ranks have saved `step`: removes what is older, complete or not, except for
-  // the newest complete steps: `keep` of them in all, `step` included.
+  // To be called on rank 0 when all ranks have saved `step`: deletes older steps, complete or not.
+  // `keep` complete steps stay: `step` itself and the newest before it.
   void drop_before(std::uint64_t step, std::size_t keep = 2);
 
-  // For rank 0 before any rank saves: removes `step` and all later ones. A run that resumes after a
-  // step removes those behind it, so that no set is ever completed by files of two runs.
+  // To be called on rank 0 before any rank saves: deletes `step` and all later steps. A run that
+  // resumes must delete what the run before it has saved after the resumed step, so that files of
+  // the two runs never make up one complete set.
   void drop_from(std::uint64_t step);
 
  private:

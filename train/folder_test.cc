@@ -86,7 +86,8 @@ TEST(CheckpointFolder, ListsCompleteSetsOnlyWithTheirNumberOfRanks) {
   EXPECT_EQ(CheckpointFolder(dir.path(), 0, 7).list(), (Entries{{20, 2}, {10, 4}, {10, 2}}));
 }
 
-// What loading says after `damage` was done to the bytes of a file.
+// Saves a checkpoint, lets `damage` change the bytes of one file, and returns the message of the Error
+// that loading it throws, without the path in front.
 template <class Damage>
 std::string refusal(const Damage& damage) {
   const Folder dir;
@@ -140,8 +141,8 @@ TEST(CheckpointFolder, DropsWhatIsOlderExceptTheNewestComplete) {
   const Folder dir;
   for (const std::uint64_t step : {10, 20, 30, 40, 60}) save(dir.path(), step, 2);
   CheckpointFolder folder(dir.path(), 0, 2);
-  folder.save(35, state_of(35, 0));  // of one rank only
-  folder.save(70, state_of(70, 0));  // other ranks are still at it
+  folder.save(35, state_of(35, 0));  // incomplete: rank 1 never saved it
+  folder.save(70, state_of(70, 0));  // incomplete: rank 1 is still saving
   File(dir / "step-0000000010/rank-1-of-2.gvck.tmp", O_CREAT);
   folder.drop_before(60, 3);
   EXPECT_EQ(folder.list(), (Entries{{60, 2}, {40, 2}, {30, 2}}));
@@ -169,7 +170,7 @@ TEST(CheckpointFolder, SaysWhereItCannotSaveAndKeepsWhatWasThere) {
   const Folder dir;
   save(dir.path(), 5, 1);
   CheckpointFolder folder(dir.path(), 0, 1);
-  File(dir / "step-0000000006", O_CREAT);  // where a folder should be: not even root can write there
+  File(dir / "step-0000000006", O_CREAT);  // a file where a folder is needed: stops even root
   EXPECT_EQ(error_of([&] { folder.save(6, state_of(6, 0)); }),
             "file: cannot open " + (dir / "step-0000000006/rank-0-of-1.gvck.tmp") + ": Not a directory");
   fs::create_directories(dir / "step-0000000007/rank-0-of-1.gvck/full");
@@ -181,7 +182,7 @@ TEST(CheckpointFolder, SaysWhereItCannotSaveAndKeepsWhatWasThere) {
   expect_whole(folder, {5, 1});
 }
 
-// A file system of its own, of a quarter of a megabyte, where the process may mount one.
+// A new file system of 256 KB, in memory. Needs the right to mount; mounted() tells whether it worked.
 class SmallDisk {
  public:
   SmallDisk() : mounted_(mount("gravac", dir_.path().c_str(), "tmpfs", 0, "size=256k") == 0) {}
@@ -207,7 +208,7 @@ TEST(CheckpointFolder, AFullDiskLeavesTheOldOnesAndNothingElse) {
                        "/step-0000000006/rank-0-of-1.gvck.tmp: No space left on device");
   EXPECT_EQ(folder.list(), (Entries{{5, 1}}));
   expect_whole(folder, {5, 1});
-  folder.save(6, state_of(6, 0));  // what was half written takes no space
+  folder.save(6, state_of(6, 0));  // fits: the failed save has left nothing on the disk
   expect_whole(folder, {6, 1});
 }
 
@@ -222,8 +223,8 @@ TEST(CheckpointFolder, AReadOnlyDiskLeavesTheOldOnes) {
   expect_whole(folder, {5, 1});
 }
 
-// Runs `work` in a process that is killed where its `stop`-th system call begins or ends. Says
-// whether it came to that; false: `work` was done before.
+// Runs `work` in a child process and kills that at its `stop`-th entry into or return from a system
+// call. Returns false if `work` was done before.
 template <class Work>
 bool killed_at(int stop, const Work& work) {
   const pid_t child = fork();
@@ -260,12 +261,12 @@ TEST(CheckpointFolder, IsWholeAtWhicheverSystemCallTheWriterDies) {
     const auto entries = folder.list();
     EXPECT_TRUE(entries.at(0).step == 6 || entries.at(0).step == 5) << stop;
     for (const auto& entry : entries) expect_whole(folder, entry);
-    save(dir.path(), 6, 2);  // and whatever was left does not get in the way
+    save(dir.path(), 6, 2);  // files that the killed process has left must not get in the way
     folder.drop_before(6);
     EXPECT_EQ(folder.list(), (Entries{{6, 2}, {5, 2}})) << stop;
     EXPECT_EQ(all_in(dir.path()).size(), 6u) << stop;
   }
-  EXPECT_GT(stop, 40);  // it did die at more than a few
+  EXPECT_GT(stop, 40);  // the process was really killed at many different system calls
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // ResNet (He et al., "Deep Residual Learning for Image Recognition") and VGG
-// (Simonyan and Zisserman, "Very Deep Convolutional Networks"). All are chains
-// of layers. Activations work in place wherever the layer before them does not
-// need its output again, which holds for convolutions, norms and linear layers.
+// (Simonyan and Zisserman, "Very Deep Convolutional Networks"), and a plain
+// multi-layer perceptron. All are chains of layers. ReLUs work in place, which
+// saves memory and is allowed because the layers before them (convolutions,
+// norms, linear layers) do not need their outputs in backward.
 #include <torch/torch.h>
 
 #include <string>
@@ -23,13 +24,16 @@ class Chain : public Model {
 };
 
 nn::ReLU relu() {
-  return nn::ReLU(nn::ReLUOptions(true));
+  return nn::ReLU(nn::ReLUOptions(true));  // in place
 }
 
+// Halves height and width.
 nn::MaxPool2d halve() {
   return nn::MaxPool2d(nn::MaxPool2dOptions(2));
 }
 
+// A convolution that keeps height and width at stride 1, initialised as in He et al. Without a bias
+// by default: the batch norm that usually follows would cancel it.
 nn::Conv2d conv(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
                 bool bias = false) {
   const auto options = nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(bias);
@@ -39,8 +43,8 @@ nn::Conv2d conv(std::int64_t in, std::int64_t out, std::int64_t kernel, std::int
   return made;
 }
 
-// A residual block: what its body makes of the input, added to the input. Where
-// the two differ in shape, the input passes a projection first.
+// A residual block: relu(body(input) + input). Where the body changes the shape, the
+// input is projected to the new shape by a 1 x 1 convolution before it is added.
 class Block : public nn::Module {
  public:
   Block(nn::Sequential body, std::int64_t in, std::int64_t out, std::int64_t stride)
@@ -83,7 +87,7 @@ void push_classifier(nn::Sequential& layers, std::int64_t features, std::int64_t
   layers->push_back("classifier", nn::Linear(features, classes));
 }
 
-// VGG's head, where most of its parameters lie.
+// VGG's head: two wide linear layers, which hold most of its parameters, and the classifier.
 void push_wide_head(nn::Sequential& layers, std::int64_t features, std::int64_t width, std::int64_t classes,
                     double dropout) {
   layers->push_back("flatten", nn::Flatten());
@@ -96,9 +100,8 @@ void push_wide_head(nn::Sequential& layers, std::int64_t features, std::int64_t 
   layers->push_back("classifier", nn::Linear(width, classes));
 }
 
-}  // namespace
-
-std::shared_ptr<Model> make_resnet(const Shape& shape, std::int64_t blocks) {
+// Three stages of `blocks` blocks each.
+std::shared_ptr<Model> small_resnet(const Shape& shape, std::int64_t blocks) {
   nn::Sequential layers;
   layers->push_back("conv", conv(shape.channels, 16, 3, 1));
   layers->push_back("norm", nn::BatchNorm2d(16));
@@ -115,6 +118,16 @@ std::shared_ptr<Model> make_resnet(const Shape& shape, std::int64_t blocks) {
   }
   push_classifier(layers, in, shape.classes);
   return std::make_shared<Chain>(layers);
+}
+
+}  // namespace
+
+std::shared_ptr<Model> make_resnet20(const Shape& shape) {
+  return small_resnet(shape, 3);
+}
+
+std::shared_ptr<Model> make_resnet8(const Shape& shape) {
+  return small_resnet(shape, 1);
 }
 
 std::shared_ptr<Model> make_resnet101(const Shape& shape) {
@@ -153,6 +166,7 @@ std::shared_ptr<Model> make_vgg16(const Shape& shape) {
   }
   layers->push_back("average", nn::AdaptiveAvgPool2d(7));
   push_wide_head(layers, in * 7 * 7, 4096, shape.classes, 0.5);
+  // Initial values as in torchvision's VGG.
   for (const auto& layer : layers->children()) {
     if (auto* linear = layer->as<nn::Linear>()) {
       nn::init::normal_(linear->weight, 0, 0.01);
@@ -170,7 +184,9 @@ std::shared_ptr<Model> make_vgg_small(const Shape& shape) {
     const std::string name = std::to_string(stage++);
     layers->push_back("conv" + name, conv(in, width, 3, 1));
     layers->push_back("norm" + name, nn::BatchNorm2d(width));
-    layers->push_back("pool" + name, halve());  // first: the same answer, a quarter of the work
+    // Pooling before the ReLU gives the same result, since the ReLU never changes the order of
+    // values, and leaves it a quarter of the entries.
+    layers->push_back("pool" + name, halve());
     layers->push_back("relu" + name, relu());
     in = width;
   }

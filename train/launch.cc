@@ -22,23 +22,25 @@
 namespace gravac::train {
 namespace {
 
-// Variables of one launcher, which are there together or not at all.
-class Set {
+// The environment variables of one launcher. A launcher sets all of its variables or none, so that a
+// missing one is an error.
+class LauncherVariables {
  public:
-  Set(const Variables& variables, std::string source) : variables_(variables), source_(std::move(source)) {}
+  LauncherVariables(const Variables& variables, std::string source)
+      : variables_(variables), source_(std::move(source)) {}
 
   std::string text(const std::string& name) const {
     const auto value = variables_(name);
-    require(value.has_value(), source_, ": ", name, " is not set, though others of its variables are");
+    require(value.has_value(), source_, ": ", name, " is not set, but other variables of this launcher are");
     return *value;
   }
   std::size_t number(const std::string& name) const { return parse(name, text(name)); }
-  std::size_t number_or(const std::string& name, std::size_t otherwise) const {
+  std::size_t number_or(const std::string& name, std::size_t fallback) const {
     const auto value = variables_(name);
-    return value ? parse(name, *value) : otherwise;
+    return value ? parse(name, *value) : fallback;
   }
-  std::string text_or(const std::string& name, const std::string& otherwise) const {
-    return variables_(name).value_or(otherwise);
+  std::string text_or(const std::string& name, const std::string& fallback) const {
+    return variables_(name).value_or(fallback);
   }
   bool any(std::initializer_list<const char*> names) const {
     return std::any_of(names.begin(), names.end(),
@@ -58,24 +60,24 @@ class Set {
   std::string source_;
 };
 
-Place checked(Place place, const Set& set) {
+Place checked(Place place, const LauncherVariables& set) {
   place.source = set.source();
   require(place.rank < place.size, place.source, ": rank ", place.rank, " of ", place.size,
           " workers found, a rank below the number of workers expected");
   require(place.local_rank < place.local_size && place.local_size <= place.size, place.source,
-          ": local rank ", place.local_rank, " of ", place.local_size, " found, with ", place.size,
-          " workers in all");
+          ": local rank ", place.local_rank, " among ", place.local_size, " workers on this machine and ",
+          place.size, " in all found, which contradict each other");
   return place;
 }
 
-void add_master(const Set& set, Place& place) {
+void add_master(const LauncherVariables& set, Place& place) {
   place.master_address = set.text("MASTER_ADDR");
   const std::size_t port = set.number("MASTER_PORT");
   require(port >= 1 && port <= 65535, set.source(), ": MASTER_PORT ", port, " found, 1 to 65535 expected");
   place.master_port = static_cast<std::uint16_t>(port);
 }
 
-Place own_place(const Set& set) {
+Place own_place(const LauncherVariables& set) {
   Place place{.rank = set.number("GRAVAC_WORKER_RANK"), .size = set.number("GRAVAC_WORKER_SIZE")};
   place.local_rank = place.rank;
   place.local_size = place.size;
@@ -83,7 +85,7 @@ Place own_place(const Set& set) {
   return place;
 }
 
-Place torchrun_place(const Set& set) {
+Place torchrun_place(const LauncherVariables& set) {
   Place place{.rank = set.number("RANK"),
               .size = set.number("WORLD_SIZE"),
               .local_rank = set.number("LOCAL_RANK"),
@@ -92,7 +94,7 @@ Place torchrun_place(const Set& set) {
   return place;
 }
 
-Place open_mpi_place(const Set& set) {
+Place open_mpi_place(const LauncherVariables& set) {
   Place place{.rank = set.number("OMPI_COMM_WORLD_RANK"),
               .size = set.number("OMPI_COMM_WORLD_SIZE"),
               .local_rank = set.number("OMPI_COMM_WORLD_LOCAL_RANK"),
@@ -101,16 +103,18 @@ Place open_mpi_place(const Set& set) {
   return place;
 }
 
-// PMI itself does not tell who is on this machine; Hydra does. Otherwise all are taken to be.
-Place pmi_place(const Set& set) {
+// PMI itself does not say which ranks are on this machine. MPICH's launcher, Hydra, does so in two
+// variables of its own. Without them we assume that all ranks are on this machine.
+Place pmi_place(const LauncherVariables& set) {
   Place place{.rank = set.number("PMI_RANK"), .size = set.number("PMI_SIZE")};
   place.local_rank = set.number_or("MPI_LOCALRANKID", place.rank);
   place.local_size = set.number_or("MPI_LOCALNRANKS", place.size);
   return place;
 }
 
-// Slurm writes tasks per node as "4(x2),3": two nodes with 4, one with 3.
-std::size_t slurm_tasks_here(const Set& set, std::string_view tasks, std::size_t node) {
+// The number of tasks on node `node`. Slurm writes the tasks per node as "4(x2),3": two nodes with 4
+// tasks each, then one with 3. Returns 0 if `tasks` does not go as far as `node`.
+std::size_t slurm_tasks_here(const LauncherVariables& set, std::string_view tasks, std::size_t node) {
   while (!tasks.empty()) {
     const std::string_view group = tasks.substr(0, tasks.find(','));
     tasks.remove_prefix(std::min(group.size() + 1, tasks.size()));
@@ -130,7 +134,8 @@ std::size_t slurm_tasks_here(const Set& set, std::string_view tasks, std::size_t
   return 0;
 }
 
-Place slurm_place(const Set& set) {
+// SLURM_STEP_*: of this srun; the others: of the whole job, which may be larger.
+Place slurm_place(const LauncherVariables& set) {
   Place place{.rank = set.number("SLURM_PROCID"),
               .size = set.number_or("SLURM_STEP_NUM_TASKS", 0),
               .local_rank = set.number("SLURM_LOCALID")};
@@ -144,12 +149,12 @@ Place slurm_place(const Set& set) {
   return place;
 }
 
-// A folder of our own in the place for temporary files, gone with this object.
+// A new temporary folder; the destructor deletes it.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
     std::string path = (std::filesystem::temp_directory_path() / "gravac-XXXXXX").string();
-    require(mkdtemp(path.data()) != nullptr, "launch: no folder can be made for '", path,
+    require(mkdtemp(path.data()) != nullptr, "launch: cannot create the temporary folder '", path,
             "': ", std::strerror(errno));
     path_ = path;
   }
@@ -165,31 +170,34 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// The signals of interest, kept from this thread while it waits for them.
-class HeldSignals {
+// Blocks the signals that run_workers() acts upon, so that it can wait for them one by one and no
+// handler ever interrupts it. The destructor restores the signal mask.
+class BlockedSignals {
  public:
-  HeldSignals() {
-    sigemptyset(&held_);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&held_, signal);
-    pthread_sigmask(SIG_BLOCK, &held_, &before_);
+  BlockedSignals() {
+    sigemptyset(&blocked_);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&blocked_, signal);
+    pthread_sigmask(SIG_BLOCK, &blocked_, &before_);
   }
-  ~HeldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  HeldSignals(const HeldSignals&) = delete;
-  HeldSignals& operator=(const HeldSignals&) = delete;
+  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
 
-  // The next signal, or 0 after `seconds`.
+  // Waits for the next signal; returns 0 if none comes within `seconds`.
   int wait(double seconds) const {
     const timespec limit{.tv_sec = static_cast<time_t>(seconds),
                          .tv_nsec = static_cast<long>((seconds - std::floor(seconds)) * 1e9)};
-    const int signal = sigtimedwait(&held_, nullptr, &limit);
+    const int signal = sigtimedwait(&blocked_, nullptr, &limit);
     return signal > 0 ? signal : 0;
   }
+  // The mask that workers are to start with.
   const sigset_t& before() const { return before_; }
 
  private:
-  sigset_t held_{}, before_{};
+  sigset_t blocked_{}, before_{};
 };
 
+// `strings` in the form that execve() takes.
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> all;
   for (std::string& string : strings) all.push_back(string.data());
@@ -197,6 +205,8 @@ std::vector<char*> pointers(std::vector<std::string>& strings) {
   return all;
 }
 
+// Our own environment with the variables that tell a worker its place. Built before fork, since the
+// child must not allocate.
 std::vector<std::string> environment_of(std::size_t rank, std::size_t size, const std::string& store) {
   std::vector<std::string> all;
   for (char** entry = environ; *entry; ++entry) {
@@ -208,27 +218,30 @@ std::vector<std::string> environment_of(std::size_t rank, std::size_t size, cons
   return all;
 }
 
-// Becomes the worker. Between fork and exec only plain system calls are safe.
+// Turns the forked child into the worker. Between fork and exec only async-signal-safe calls are
+// allowed, so nothing here allocates memory.
 [[noreturn]] void become(const char* program, char** arguments, char** environment, bool silent, pid_t parent,
                          const sigset_t& mask) {
-  // A group of its own: Ctrl-C reaches workers through us alone, once. And no worker outlives us.
+  // The terminal sends Ctrl-C to its whole process group. In a group of its own the worker gets the
+  // signal only from us, and only once.
   setpgid(0, 0);
+  // If we die, the kernel ends the worker too; unless we died before it could be told so.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) _exit(1);
   const int null = open("/dev/null", O_RDWR);
   if (null >= 0) {
-    dup2(null, STDIN_FILENO);
+    dup2(null, STDIN_FILENO);  // workers in other process groups could not read the terminal anyway
     if (silent) dup2(null, STDOUT_FILENO);
     if (null > STDERR_FILENO) close(null);
   }
   pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-  execve(program, arguments, environment);
+  execve(program, arguments, environment);  // returns only if it fails
   constexpr char kFailed[] = "launch: the program could not be started\n";
   if (write(STDERR_FILENO, kFailed, sizeof(kFailed) - 1) < 0) _exit(126);
   _exit(127);
 }
 
-// Workers that run, by rank.
+// The worker processes, by rank. The destructor kills those that still run.
 class Processes {
  public:
   ~Processes() {
@@ -255,7 +268,8 @@ class Processes {
     }
   }
 
-  // Calls ended(rank, exit code) for each that has ended since.
+  // Calls ended(rank, status) for each worker that has ended since the last call, with the status of
+  // waitpid(2).
   template <class Ended>
   void reap(const Ended& ended) {
     for (std::size_t rank = 0; rank < pids_.size(); ++rank) {
@@ -276,7 +290,7 @@ class Processes {
   std::size_t running() const { return running_; }
 
  private:
-  std::vector<pid_t> pids_;
+  std::vector<pid_t> pids_;  // 0 for a worker that has ended
   std::size_t running_ = 0;
 };
 
@@ -284,12 +298,12 @@ double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-// What becomes of a run: who failed first, which signal came, until when to wait.
+// What has happened so far.
 struct Outcome {
-  int failed = 0;
-  int signal = 0;
-  double deadline = 0;  // 0: none
-  bool killed = false;  // those left, by us
+  int failed = 0;       // exit code of the first worker that failed; 0: none has
+  int signal = 0;       // that this process received before any worker failed; 0: none
+  double deadline = 0;  // when the remaining workers are to be killed; 0: never
+  bool killed = false;  // we have killed the remaining workers
 
   void worker_ended(std::size_t rank, int status, double limit) {
     if (status == 0) return;
@@ -297,7 +311,7 @@ struct Outcome {
     if (failed == 0) failed = code;
     if (deadline == 0) deadline = now_seconds() + limit;
     if (!WIFSIGNALED(status) || killed || signal != 0) return;
-    std::fprintf(stderr, "gravac: worker %zu was ended by signal %d (%s)\n", rank, WTERMSIG(status),
+    std::fprintf(stderr, "gravac: worker %zu was killed by signal %d (%s)\n", rank, WTERMSIG(status),
                  strsignal(WTERMSIG(status)));
   }
 };
@@ -313,8 +327,8 @@ Variables process_environment() {
 }
 
 std::optional<Place> place_from_environment(const Variables& variables) {
-  const Set own(variables, "gravac"), torchrun(variables, "torchrun"), mpirun(variables, "mpirun"),
-      slurm(variables, "slurm");
+  const LauncherVariables own(variables, "gravac"), torchrun(variables, "torchrun"),
+      mpirun(variables, "mpirun"), slurm(variables, "slurm");
   if (own.any({"GRAVAC_WORKER_RANK", "GRAVAC_WORKER_SIZE", "GRAVAC_WORKER_STORE"})) {
     return checked(own_place(own), own);
   }
@@ -327,7 +341,7 @@ std::optional<Place> place_from_environment(const Variables& variables) {
   } else if (slurm.any({"SLURM_PROCID"})) {
     place = checked(slurm_place(slurm), slurm);
   }
-  // Scripts often set these for torch by themselves.
+  // Job scripts for mpirun and Slurm often set MASTER_ADDR and MASTER_PORT themselves, for torch.
   if (place && variables("MASTER_ADDR")) add_master(place->source == "slurm" ? slurm : mpirun, *place);
   return place;
 }
@@ -335,18 +349,20 @@ std::optional<Place> place_from_environment(const Variables& variables) {
 Meeting meeting_of(const Place& place, const std::string& out) {
   if (!place.store.empty()) return {.file = place.store};
   if (!place.master_address.empty()) {
-    // The launcher may listen on its port itself: the next one is ours.
+    // torchrun may listen on MASTER_PORT itself, so that rank 0 uses the next port.
     require(place.master_port < 65535, place.source,
-            ": MASTER_PORT 65535 found, but the port behind it is needed");
+            ": MASTER_PORT 65535 found, at most 65534 expected, since workers meet on the next port");
     return {.address = place.master_address, .port = static_cast<std::uint16_t>(place.master_port + 1)};
   }
   require(!out.empty(), place.source,
-          ": the workers have nowhere to meet; give --out, a folder all of them reach, ",
+          ": the workers have nowhere to meet; give --out, a folder that all of them can reach, ",
           "or set MASTER_ADDR and MASTER_PORT");
   return {.file = out + "/meeting." + place.source + (place.run.empty() ? "" : "." + place.run)};
 }
 
 unsigned share_of_cores(const Place& place) {
+  // The cores this process is allowed to use, which in containers and under Slurm may be fewer than the
+  // machine has.
   cpu_set_t allowed;
   CPU_ZERO(&allowed);
   const bool known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
@@ -356,23 +372,26 @@ unsigned share_of_cores(const Place& place) {
 
 int run_workers(const Launch& launch) {
   const TemporaryFolder folder;
-  const HeldSignals signals;
+  const BlockedSignals signals;
   Processes workers;
   workers.start(launch, folder.path() + "/store", signals.before());
   const double limit = launch.timeout_seconds + launch.grace_seconds;
   Outcome outcome;
+  // Until all workers have ended: wait for a signal or the deadline, send signals on, collect the workers
+  // that have ended, and kill the rest after the deadline.
   while (workers.running() > 0) {
     const bool waiting = outcome.deadline != 0 && !outcome.killed;
     const int signal = signals.wait(waiting ? std::max(outcome.deadline - now_seconds(), 0.0) : 60);
     if (signal != 0 && signal != SIGCHLD) {
       if (outcome.failed == 0 && outcome.signal == 0) outcome.signal = signal;
-      workers.send(signal == SIGHUP ? SIGTERM : signal);
+      workers.send(signal == SIGHUP ? SIGTERM : signal);  // workers have no handler for SIGHUP
     }
     workers.reap([&](std::size_t rank, int status) { outcome.worker_ended(rank, status, limit); });
     if (outcome.deadline == 0 || outcome.killed || now_seconds() < outcome.deadline) continue;
     if (workers.running() == 0) break;
-    std::fprintf(stderr, "gravac: workers left %.0f s after the first failed: %zu; killed\n", limit,
-                 workers.running());
+    std::fprintf(stderr,
+                 "gravac: workers still running %.0f s after the first one failed: %zu; killing them\n",
+                 limit, workers.running());
     outcome.killed = true;
     workers.send(SIGKILL);
   }

@@ -9,28 +9,31 @@
 
 namespace gravac::train {
 
-// Where this process stands among the workers, and how it was told.
+// This process's rank among the workers, and what its launcher has told it about the others.
 struct Place {
   std::size_t rank = 0, size = 1;
-  std::size_t local_rank = 0, local_size = 1;  // among those on this machine
-  std::string source;                          // "gravac", "torchrun", "mpirun" or "slurm"
-  // How to meet the others; see meeting_of.
-  std::string store;           // a fresh file, from run_workers
-  std::string master_address;  // of a TCP store, from torchrun
+  std::size_t local_rank = 0, local_size = 1;  // among the workers on this machine
+  std::string source;                          // launcher: "gravac", "torchrun", "mpirun" or "slurm"
+  // How the workers find each other; see meeting_of().
+  std::string store;           // from run_workers(): path of a file that does not exist yet
+  std::string master_address;  // from torchrun: MASTER_ADDR
   std::uint16_t master_port = 0;
-  std::string run;  // a name that no other run has, where the launcher gives one
+  std::string run;  // a name that no other run has; empty if the launcher gives none
 };
 
+// Looks up an environment variable by name; nothing if it is not set.
 using Variables = std::function<std::optional<std::string>(const std::string& name)>;
+// The environment of this process. Empty variables count as not set.
 Variables process_environment();
 
-// Our own workers, torchrun, Open MPI, PMI, Slurm: the first whose variables are set;
-// nothing if none is. Throws Error that names what is missing from a set or contradicts itself.
+// Reads this process's place from the variables of the first launcher that has set any, in this
+// order: our own run_workers(), torchrun, Open MPI, PMI (MPICH and others), Slurm. Returns nothing if
+// no launcher has. Throws Error if a launcher's variables are incomplete or contradict each other.
 std::optional<Place> place_from_environment(const Variables& variables);
 
-// Where the workers meet for Gloo: a file all of them reach, or else a TCP store that
-// rank 0 opens on the port behind MASTER_PORT. Throws Error when there is neither: under mpirun or Slurm
-// without MASTER_ADDR the file lies in `out`, the run's shared folder.
+// Where the workers meet to set up Gloo: in a file that all of them can reach, or at a TCP store that
+// rank 0 opens on port MASTER_PORT + 1. Under mpirun or Slurm without MASTER_ADDR it is a file in
+// `out`, the run's shared folder; if `out` is empty too, meeting_of() throws Error.
 struct Meeting {
   std::string file;
   std::string address;
@@ -38,24 +41,28 @@ struct Meeting {
 };
 Meeting meeting_of(const Place& place, const std::string& out);
 
-// Threads this worker may use: the cores this process may run on, shared out among
-// the workers of this machine; at least 1.
+// How many threads this worker should use: the number of cores this process may run on, divided by
+// the number of workers on this machine; at least 1.
 unsigned share_of_cores(const Place& place);
 
 struct Launch {
   std::size_t workers = 1;
-  double timeout_seconds = 60;         // of their exchanges
-  double grace_seconds = 5;            // beyond the timeout, to end by themselves
+  double timeout_seconds = 60;         // after which a worker gives up on an exchange
+  double grace_seconds = 5;            // after a failure the others have timeout + grace to end
   std::vector<std::string> arguments;  // the whole command line, argv[0] first
   std::string program = "/proc/self/exe";
 };
 
-// Starts the workers as processes of this machine, which find their places by
-// place_from_environment and meet through a file in a temporary folder. Hands
-// SIGINT, SIGTERM and SIGHUP on to them and waits for all. When one fails the others get the
-// timeout and a little more to end by themselves, so that they can say whom they
-// miss, and are killed then. Returns 0, 128 + the signal if one came, or else the
-// exit code of the first that failed. Of rank 0 also stdout is passed on, of the others only stderr.
+// Starts the workers as processes on this machine and waits until all of them have ended. They
+// find their places by place_from_environment() and meet through a file in a temporary folder.
+//
+// Signals: SIGINT and SIGTERM are sent on to the workers, SIGHUP as SIGTERM.
+// Failures: when a worker fails, the others have timeout + grace seconds to notice, to report which
+// rank is missing and to end; then they are killed.
+// Output: every worker writes to our stderr, but only rank 0 to our stdout.
+//
+// Returns 0; or 128 + the signal that this process received; or the exit code of the first worker
+// that failed.
 int run_workers(const Launch& launch);
 
 }  // namespace gravac::train

@@ -110,7 +110,10 @@ TEST(Launch, ContradictionsAreRefused) {
   EXPECT_EQ(refusal(map), "torchrun: RANK '-1' found, a whole number expected");
   map["RANK"] = "0";
   map["LOCAL_RANK"] = "4";
-  EXPECT_EQ(refusal(map), "torchrun: local rank 4 of 4 found, with 8 workers in all");
+  EXPECT_EQ(
+      refusal(map),
+      "torchrun: local rank 4 among 4 workers on this machine and 8 in all found, which contradict each "
+      "other");
   map["LOCAL_RANK"] = "0";
   map["MASTER_PORT"] = "70000";
   EXPECT_EQ(refusal(map), "torchrun: MASTER_PORT 70000 found, 1 to 65535 expected");
@@ -128,14 +131,14 @@ TEST(Launch, SlurmTellsHowManyTasksEachNodeHas) {
   for (const char* bad : {"(x", "4(x", "4(x)", "x", "4(x2"}) {
     map["SLURM_TASKS_PER_NODE"] = bad;
     map["SLURM_NODEID"] = "0";
-    refusal(map);  // whatever the text: an answer or an Error
+    refusal(map);  // a malformed text gives some answer or an Error, but never crashes
   }
 }
 
 TEST(Launch, WorkersMeetInAFileOrAtAnAddressOrSayWhatIsMissing) {
   EXPECT_EQ(meeting_of(*place(kOwn), "").file, "/tmp/x/store");
   EXPECT_EQ(meeting_of(*place(kTorchrun), "").address, "node1");
-  EXPECT_EQ(meeting_of(*place(kTorchrun), "").port, 29501);  // torchrun has 29500
+  EXPECT_EQ(meeting_of(*place(kTorchrun), "").port, 29501);  // torchrun itself uses 29500
   Map slurm = kSlurm;
   slurm.insert({{"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "2"}});
   EXPECT_EQ(meeting_of(*place(slurm), "out").file, "out/meeting.slurm.77.2.0");
@@ -151,7 +154,7 @@ TEST(Launch, CoresAreSharedOutAmongTheWorkersHere) {
   EXPECT_EQ(share_of_cores({.local_size = 100000}), 1u);
 }
 
-// Runs a script as each worker, in a folder for what they write.
+// Runs a shell script as every worker. The script can write files to $FOLDER.
 class RunWorkers : public ::testing::Test {
  protected:
   RunWorkers() {
@@ -214,7 +217,7 @@ TEST_F(RunWorkers, ReturnsTheCodeOfTheFirstThatFailed) {
 
 TEST_F(RunWorkers, LetsTheOthersEndByThemselvesAndThenKillsThem) {
   const auto start = std::chrono::steady_clock::now();
-  // Rank 1 takes its time and says whom it misses; rank 2 never ends.
+  // Rank 0 fails. Rank 1 still has time to report that, and ends by itself; rank 2 never ends.
   EXPECT_EQ(run(3,
                 "case $GRAVAC_WORKER_RANK in 0) exit 3;; 1) sleep 0.3; echo missed > $FOLDER/1; exit 1;; "
                 "*) trap '' TERM; while :; do sleep 0.05; done;; esac",

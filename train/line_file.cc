@@ -10,6 +10,8 @@
 namespace gravac::train {
 namespace {
 
+// The number after "step": in a line. We write these lines ourselves, so that finding the key is
+// enough; parsing all of the JSON of a long run would take seconds.
 std::optional<std::uint64_t> step_in(std::string_view line) {
   constexpr std::string_view kKey = "\"step\":";
   const std::size_t key = line.find(kKey);
@@ -21,7 +23,8 @@ std::optional<std::uint64_t> step_in(std::string_view line) {
   return parsed.ec == std::errc() ? std::optional(step) : std::nullopt;
 }
 
-// How many bytes of `lines` come before `step`.
+// The length of the complete lines before the first one of `step` or later. Lines without a step
+// count as step 0.
 std::size_t length_before(std::string_view lines, std::uint64_t step) {
   std::size_t begin = 0;
   for (std::size_t end; (end = lines.find('\n', begin)) != lines.npos; begin = end + 1) {

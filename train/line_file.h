@@ -8,7 +8,8 @@
 
 namespace gravac::train {
 
-// A file of lines of JSON, one a step, appended to. Like every Sink it never stops training.
+// A file of JSON lines, one per step, opened for appending. Like every Sink it throws Error only when
+// it is opened, so that it never stops training.
 class LineFile {
  public:
   explicit LineFile(const std::string& path) : sink_(path) {}
@@ -16,9 +17,9 @@ class LineFile {
   void write(std::string_view line) { sink_.write(std::string(line) + '\n'); }
   std::string broken() { return sink_.broken(); }
 
-  // Before resuming at `step`: ends the file before the first line that says "step": `step` or more,
-  // and before a line that was never finished. Nothing to do for what is not there or is no regular
-  // file. Throws Error.
+  // To be called before resuming at `step`: cuts the file off before the first line whose "step" is
+  // `step` or later, and removes a last line without its newline. Does nothing if `path` does not exist
+  // or is not a regular file, such as a pipe. Throws Error if the file cannot be read or cut.
   static void cut(const std::string& path, std::uint64_t step);
 
  private:

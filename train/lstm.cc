@@ -1,6 +1,7 @@
 // The word model of Zaremba et al., "Recurrent Neural Network Regularization":
-// two layers, dropout between layers but never through time. Every window
-// starts from a zero state, so that samples may come in any order.
+// an LSTM of two layers, with dropout between layers but not between time steps.
+// Unlike theirs, every window starts from a zero state, so that samples may come
+// in any order and on any rank.
 #include <torch/torch.h>
 
 #include "train/models.h"
@@ -17,9 +18,9 @@ class Lstm : public Model {
     lstm_ = register_module(
         "lstm", nn::LSTM(nn::LSTMOptions(units, units).num_layers(2).batch_first(true).dropout(dropout)));
     classifier_ = register_module("classifier", nn::Linear(units, words));
-    // Without dropout these would only cost a copy.
+    // A dropout layer with probability 0 would still copy its input.
     if (dropout > 0) dropout_ = register_module("dropout", nn::Dropout(dropout));
-    // The LSTM itself starts uniform within 1/sqrt(units), torch's default.
+    // The LSTM's own weights keep torch's default: uniform between -1/sqrt(units) and 1/sqrt(units).
     nn::init::uniform_(words_->weight, -0.1, 0.1);
     nn::init::uniform_(classifier_->weight, -0.1, 0.1);
     nn::init::zeros_(classifier_->bias);
@@ -42,8 +43,16 @@ class Lstm : public Model {
 
 }  // namespace
 
-std::shared_ptr<Model> make_lstm(const Shape& shape, std::int64_t units, double dropout) {
-  return std::make_shared<Lstm>(shape.classes, units, dropout);
+std::shared_ptr<Model> make_lstm_1500(const Shape& shape) {
+  return std::make_shared<Lstm>(shape.classes, 1500, 0.65);
+}
+
+std::shared_ptr<Model> make_lstm_650(const Shape& shape) {
+  return std::make_shared<Lstm>(shape.classes, 650, 0.5);
+}
+
+std::shared_ptr<Model> make_lstm_200(const Shape& shape) {
+  return std::make_shared<Lstm>(shape.classes, 200, 0);
 }
 
 }  // namespace gravac::train

@@ -15,14 +15,18 @@ namespace gravac::train {
 class Model : public torch::nn::Module {
  public:
   // Images: [batch, channels, height, width] floats -> logits [batch, classes].
-  // Tokens: [batch, window] int64 -> logits [batch * window, classes], where
-  // those of a token have seen no later one.
+  // Tokens: [batch, window] int64 -> logits [batch * window, classes]; the logits of a
+  // token do not depend on later tokens.
   virtual torch::Tensor forward(const torch::Tensor& input) = 0;
 };
 
+// A line of the table of models, models.def.
 struct ModelInfo {
-  std::string_view name, summary;
-  Shape::Kind kind;  // what it reads
+  std::string_view name;
+  std::string_view description;  // one sentence
+  Shape::Kind reads;
+  std::int64_t side;  // least height and width of images; 0 for tokens
+  std::shared_ptr<Model> (*make)(const Shape&);
 };
 
 std::span<const ModelInfo> models();
@@ -30,14 +34,5 @@ std::span<const ModelInfo> models();
 // The model called `name` for data of `shape`. Throws Error that lists the
 // known names, or that says why the data does not fit.
 std::shared_ptr<Model> make_model(std::string_view name, const Shape& shape);
-
-// One factory per architecture; make_model() is the way to them.
-std::shared_ptr<Model> make_lstm(const Shape& shape, std::int64_t units, double dropout);
-std::shared_ptr<Model> make_mlp(const Shape& shape);
-std::shared_ptr<Model> make_resnet(const Shape& shape, std::int64_t blocks);
-std::shared_ptr<Model> make_resnet101(const Shape& shape);
-std::shared_ptr<Model> make_transformer(const Shape& shape);
-std::shared_ptr<Model> make_vgg16(const Shape& shape);
-std::shared_ptr<Model> make_vgg_small(const Shape& shape);
 
 }  // namespace gravac::train

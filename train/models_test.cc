@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "gravac/table_testing.h"
+#include "gravac/util/names.h"
 #include "gravac/util/require.h"
 
 namespace gravac::train {
@@ -90,10 +92,13 @@ TEST(Models, OfFullSizeReadSmallImages) {
   EXPECT_EQ(model->forward(inputs(kCifar, 2)).sizes(), (std::vector<std::int64_t>{2, 10}));
 }
 
+TEST(Models, HaveACompleteTable) {
+  EXPECT_EQ(testing::table_defects(models()), "");
+}
+
 TEST(Models, RefuseAnUnknownName) {
   EXPECT_EQ(refusal("resnet", kCifar),
-            "models: no such model 'resnet'; known: resnet101, resnet20, resnet8, vgg16, vgg-small, mlp, "
-            "lstm-1500, lstm-650, lstm-200, transformer");
+            "models: no such model 'resnet'; known: " + listed(names_of(models())));
 }
 
 TEST(Models, RefuseDataThatDoesNotFit) {
@@ -148,7 +153,7 @@ TEST_P(EverySmallModel, LearnsFromOneStep) {
   const auto model = make();
   const torch::Tensor input = inputs(shape(), 8), label = labels(shape(), 8);
   const auto loss = [&] {
-    torch::manual_seed(2);  // one choice of what to drop out
+    torch::manual_seed(2);  // dropout drops the same units in both calls
     return torch::nn::functional::cross_entropy(model->forward(input), label);
   };
   const torch::Tensor before = loss();
@@ -183,7 +188,7 @@ TEST_P(EveryTokenModel, NeverLooksAhead) {
     const torch::Tensor now = model->forward(other);
     EXPECT_TRUE(torch::allclose(now.slice(0, 0, changed), logits.slice(0, 0, changed)));
     EXPECT_FALSE(torch::allclose(now[changed], logits[changed]));
-    // Nor forgets: the change reaches the end of the window.
+    // The model does not forget either: the change reaches the end of the window.
     EXPECT_FALSE(torch::equal(now[-1], logits[-1]));
   }
 }

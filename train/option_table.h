@@ -7,38 +7,32 @@
 #include <string_view>
 #include <vector>
 
+#include "gravac/util/options.h"
+
 namespace gravac::train {
 
-// One option. From these come flags, GRAVAC_* variables, keys of files, help and docs.
-struct OptionInfo {
-  enum class Kind { text, choice, count, number, numbers, flag };
-  // engine: the library's; run: all workers must have it alike; here: may differ.
-  enum class Scope { engine, run, here };
-
-  std::string_view group;
-  std::string_view name;  // "factor-min": --factor-min, GRAVAC_FACTOR_MIN, factor-min = ...
-  Kind kind = Kind::text;
-  std::string_view value;      // what stands for the value in help; choices: "a|b|c"
-  std::string_view otherwise;  // when not given, as text; empty: nothing
-  std::string_view help;
-  Scope scope = Scope::run;
-  // Of numbers.
-  double least = 0, most = 1e15;
-  bool above = false, below = false;  // least, most itself is not allowed
+// One option of the trainer. Flags, GRAVAC_* variables, keys of files, help and docs are made
+// from a table of these.
+struct TrainOption : OptionInfo {
+  enum class Scope {
+    engine,     // handed to the library's engine, which compares it between workers
+    same,       // must have the same value on all workers
+    may_differ  // may differ from worker to worker
+  };
+  Scope scope = Scope::same;
 };
-std::span<const OptionInfo> option_table();
+
+// The options of the trainer, and those of the engine that it hands on.
+std::span<const TrainOption> option_table();
 
 // The variable of an option: "GRAVAC_FACTOR_MIN".
 std::string variable_of(std::string_view name);
 
-// Checks one value and brings it into the one form in which values are compared and
-// written to files. Throws Error, `source`: what was found, what is allowed.
+// Checks a value and returns it in the form in which values are compared and written to
+// files ("1e3" becomes "1000"). Throws Error that begins with `source`, the place where the value was given.
 std::string canonical(const OptionInfo& option, const std::string& value, const std::string& source);
 
-// The table for the docs, in Markdown.
-std::string options_as_markdown();
-
-// The number that `text` is, and nothing else; or nothing.
+// A number that is all of `text`; nothing if `text` is anything else.
 template <class Number>
 std::optional<Number> read(std::string_view text) {
   Number result{};
@@ -47,7 +41,7 @@ std::optional<Number> read(std::string_view text) {
   return result;
 }
 
-// Pieces of a list: "a,b" at ',' gives a and b.
+// The parts of `text` between separators: "a,b" at ',' gives a and b.
 std::vector<std::string> split(std::string_view text, char separator);
 
 }  // namespace gravac::train

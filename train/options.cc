@@ -13,24 +13,26 @@ namespace gravac::train {
 namespace {
 
 using Kind = OptionInfo::Kind;
-using Scope = OptionInfo::Scope;
+using Scope = TrainOption::Scope;
 
-// Every option, checked: as given or as the table has it.
+// The value of every option, as given or the table's default. The constructor checks each value by
+// itself and throws Error.
 class Checked {
  public:
   explicit Checked(const Settings& given) {
-    for (const OptionInfo& option : option_table()) {
+    for (const TrainOption& option : option_table()) {
       Setting& setting = all_[std::string(option.name)];
       const auto found = given.find(option.name);
       setting = found != given.end()
                     ? found->second
-                    : Setting{std::string(option.otherwise), "--" + std::string(option.name)};
-      if (found != given.end() || !option.otherwise.empty())
+                    : Setting{std::string(option.default_value), "--" + std::string(option.name)};
+      if (found != given.end() || !option.default_value.empty())
         setting.value = canonical(option, setting.value, setting.source);
       if (found != given.end()) given_.push_back(option.name);
     }
   }
 
+  // REQUIRES, here and below: an option of the table; number() and count() also a value.
   const Setting& operator[](std::string_view name) const { return all_.find(name)->second; }
   const std::string& text(std::string_view name) const { return (*this)[name].value; }
   const std::string& source(std::string_view name) const { return (*this)[name].source; }
@@ -43,7 +45,7 @@ class Checked {
   std::size_t count(std::string_view name) const {
     return static_cast<std::size_t>(*read<std::int64_t>(text(name)));
   }
-  // As a message names it: "--lr 0.5".
+  // The option with its value, as messages name it: "--lr 0.5".
   std::string quote(std::string_view name) const { return source(name) + " " + text(name); }
 
  private:
@@ -51,6 +53,8 @@ class Checked {
   std::vector<std::string_view> given_;
 };
 
+// "60ms" or "0.5ns" in seconds. A unit is required: a bare number could be read as seconds or as
+// milliseconds.
 double seconds_from_string(const std::string& text, const std::string& source) {
   constexpr std::pair<std::string_view, double> kUnits[] = {
       {"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
@@ -70,6 +74,7 @@ Link link_of(const std::string& text, const std::string& source) {
   }
 }
 
+// Reads "workers=32,link=10gbit/50us,compute=60ms". The link has a slash because commas separate parts.
 TrainOptions::Emulate emulate_of(const Setting& setting) {
   constexpr std::string_view kParts[] = {"workers", "link", "compute", "compress"};
   std::map<std::string, std::string, std::less<>> parts;
@@ -78,13 +83,13 @@ TrainOptions::Emulate emulate_of(const Setting& setting) {
     const std::string name = part.substr(0, equals);
     require(std::find(std::begin(kParts), std::end(kParts), name) != std::end(kParts) && equals < part.size(),
             setting.source, ": '", part,
-            "' found, workers=N,link=RATE/DELAY,compute=TIME and perhaps compress=TIME expected");
+            "' found, workers=N,link=RATE/DELAY,compute=TIME and optionally compress=TIME expected");
     require(parts.emplace(name, part.substr(equals + 1)).second, setting.source, ": ", name,
             " is given twice");
   }
   for (const char* needed : {"workers", "link", "compute"}) {
     require(parts.contains(needed), setting.source, ": no ", needed, "= in '", setting.value,
-            "', workers=N,link=RATE/DELAY,compute=TIME expected");
+            "' found, workers=N,link=RATE/DELAY,compute=TIME expected");
   }
   const auto workers = read<std::int64_t>(parts["workers"]);
   require(workers && *workers >= 1 && *workers <= 4096, setting.source, ": workers '", parts["workers"],
@@ -96,6 +101,7 @@ TrainOptions::Emulate emulate_of(const Setting& setting) {
               parts.contains("compress") ? seconds_from_string(parts["compress"], setting.source) : 0};
 }
 
+// Reads "top1=0.80" or "ppl=120".
 TrainOptions::Until until_of(const Setting& setting) {
   const std::size_t equals = std::min(setting.value.find('='), setting.value.size());
   const std::string metric = setting.value.substr(0, equals);
@@ -110,19 +116,19 @@ TrainOptions::Until until_of(const Setting& setting) {
   return {.metric = metric, .value = value};
 }
 
+// The model or data set that the setting names. Throws Error with the known names and the nearest one.
 const Known& known(const std::vector<Known>& all, const Setting& setting, const char* what) {
   std::vector<std::string_view> names;
-  std::string list;
   for (const Known& entry : all) {
     if (entry.name == setting.value) return entry;
     names.push_back(entry.name);
-    list += (list.empty() ? "" : ", ") + entry.name;
   }
-  require(!names.empty(), setting.source, ": no ", what, " is built in");
+  require(!names.empty(), setting.source, ": this build has no ", what);
   throw Error(setting.source + ": no such " + what + " '" + setting.value + "'; did you mean '" +
-              std::string(nearest(setting.value, names)) + "'? Known: " + list);
+              std::string(nearest(setting.value, names)) + "'? Known: " + listed(names));
 }
 
+// Model, data set and metric must fit together, and files be given exactly if the data set needs them.
 void check_data(const Checked& in, const Catalog& catalog) {
   const Known& model = known(catalog.models, in["model"], "model");
   const Known& data = known(catalog.data, in["data"], "data set");
@@ -142,26 +148,27 @@ void check_data(const Checked& in, const Catalog& catalog) {
   }
 }
 
+// How workers are started must fit the backend, and --emulate excludes real workers.
 void check_workers(const Checked& in) {
   const bool mpi = in.text("backend") == "mpi";
   require(!(mpi && in.has("workers")), in.quote("workers"), " starts workers over Gloo; with ",
           in.quote("backend"), " start them by mpirun -n ", in.text("workers"));
   require(!(mpi && in.has("interface")), in.quote("interface"), " is for --backend gloo, not mpi");
   if (!in.has("emulate")) return;
-  const auto alone = [&](bool good, std::string_view other) {
-    require(good, in.source("emulate"), " rehearses all workers in this process; ", in.source(other), " ",
+  const auto forbid = [&](bool given, std::string_view other) {
+    require(!given, in.source("emulate"), " simulates all workers in this process; ", in.source(other), " ",
             "cannot be combined with it");
   };
-  alone(!in.has("link"), "link");
-  alone(!in.has("workers"), "workers");
-  alone(!in.on("overlap"), "overlap");
-  alone(!mpi, "backend");
+  forbid(in.has("link"), "link");
+  forbid(in.has("workers"), "workers");
+  forbid(in.on("overlap"), "overlap");
+  forbid(mpi, "backend");
 }
 
 void check_training(const Checked& in) {
   const bool momentum_memory = in.text("memory") == "momentum";
   require(!(momentum_memory && in.on("nesterov")), in.quote("memory"),
-          " keeps the momentum itself and knows no Nesterov; leave ", in.source("nesterov"), " out");
+          " applies the momentum itself and has no Nesterov variant; leave ", in.source("nesterov"), " out");
   require(!in.on("nesterov") || in.number("momentum") > 0, in.source("nesterov"),
           " needs a momentum above 0, ", in.quote("momentum"), " found");
   require(!(in.has("steps") && in.has("epochs")), in.quote("steps"), " and ", in.quote("epochs"),
@@ -179,17 +186,18 @@ void check_training(const Checked& in) {
   }
 }
 
-// What the engine is told: values that differ from its own. The momentum memory takes
-// the place of the optimizer's momentum, and gets its options.
-Options engine_options(const Checked& in) {
+// The options that the engine is given: those that differ from its defaults. With memory
+// momentum it also gets the optimizer's momentum, weight decay and clipping, which it then does.
+Options options_for_engine(const Checked& in) {
   Options options;
-  for (const OptionInfo& option : option_table()) {
+  for (const TrainOption& option : option_table()) {
     if (option.scope != Scope::engine || !in.has(option.name)) continue;
     const std::string& value = in.text(option.name);
-    if (option.otherwise.empty() || value != canonical(option, std::string(option.otherwise), "")) {
+    if (option.default_value.empty() || value != canonical(option, std::string(option.default_value), "")) {
       options.emplace(option.name, value);
     }
   }
+  // The seed belongs to the run, but randomk and the sampling compressors draw from it too.
   if (in.text("seed") != "0") options["seed"] = in.text("seed");
   if (in.text("memory") == "momentum") {
     for (const char* name : {"momentum", "weight-decay", "clip"}) options[name] = in.text(name);
@@ -197,22 +205,23 @@ Options engine_options(const Checked& in) {
   return options;
 }
 
-// Builds the engine once, for the errors only the library can find.
+// Builds an engine, because the library finds errors that cannot be found here.
 void check_engine(const Checked& in, const Options& options) {
-  const std::string& policy = in.text("policy");
-  const bool both =
-      (in.given("factor-min") && in.given("factor-max")) || policy == "gravac" || policy == "accordion";
+  const PolicyInfo& policy = policy_info(in.text("policy"));
+  const bool both = (in.given("factor-min") && in.given("factor-max")) ||
+                    (policy.reads("factor-min") && policy.reads("factor-max"));
   require(!both || in.number("factor-min") <= in.number("factor-max"), in.quote("factor-min"), " is above ",
           in.quote("factor-max"));
   Layout layout;
   layout.add("weights", 64);
-  Setup setup = make_setup(options, layout, 1);
+  EngineSetup setup = make_setup(options, layout, 1);
   ThreadGroup group(1);
   const auto comm = group.join(0);
   SteadyClock clock;
   Aggregator(layout, std::move(setup.policy), setup.options, *comm, clock);
 }
 
+// `text` as a TOML string.
 std::string quoted(std::string_view text) {
   std::string all = "\"";
   for (const char c : text) {
@@ -228,10 +237,11 @@ std::string quoted(std::string_view text) {
   return all + "\"";
 }
 
+// Every option as a line "name = value"; options without a value become comments.
 std::string to_toml(const Checked& in) {
-  std::string all = "# gravac train: every option as in effect; gravac train --config reads it.\n";
+  std::string all = "# All options of this run. To use them again: gravac train --config THIS_FILE\n";
   std::string_view group;
-  for (const OptionInfo& option : option_table()) {
+  for (const TrainOption& option : option_table()) {
     if (option.name == "config") continue;
     if (option.group != group) all += "\n# " + std::string(option.group) + "\n";
     group = option.group;
@@ -263,7 +273,7 @@ TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
   check_workers(in);
   check_training(in);
   TrainOptions out;
-  out.engine = engine_options(in);
+  out.engine = options_for_engine(in);
   check_engine(in, out.engine);
 
   out.model = in.text("model");
@@ -305,8 +315,8 @@ TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
   out.interface = in.text("interface");
 
   out.config = to_toml(in);
-  for (const OptionInfo& option : option_table()) {
-    if (option.scope == Scope::run) out.facts.emplace_back(option.name, in.text(option.name));
+  for (const TrainOption& option : option_table()) {
+    if (option.scope == Scope::same) out.facts.emplace_back(option.name, in.text(option.name));
   }
   return out;
 }

@@ -14,28 +14,32 @@
 
 namespace gravac::train {
 
-// What a training run is told to do. options.cc lists the options by name.
+// The options of `gravac train`, checked. option_table.cc has their names, defaults and help.
 struct TrainOptions {
   std::string model = "resnet20", data = "images", data_dir;
 
-  std::size_t workers = 0;       // processes to start here; 0: not given
+  std::size_t workers = 0;       // processes to start on this machine; 0: --workers was not given
   std::string backend = "gloo";  // gloo | mpi
-  gravac::Options engine;        // for gravac::make_setup; only what differs from its defaults
+  gravac::Options engine;        // for gravac::make_setup(); only values that differ from its defaults
   bool overlap = false;          // send buckets while backward still runs
-  std::size_t bucket = 0;  // kilobytes of a bucket; 0: a quarter of the gradient, and none after backward
+  // Kilobytes per bucket. 0: with overlap a quarter of the gradient; without, no buckets.
+  std::size_t bucket = 0;
 
   std::size_t batch = 32;  // samples per worker and step
-  // With memory=momentum these three are in `engine` as well, and the optimizer must do without.
-  double lr = 0.1, momentum = 0.9, weight_decay = 5e-4, clip = 0;
+  double lr = 0.1;
+  // With memory=momentum the engine gets these three too, and the optimizer must not apply them again.
+  double momentum = 0.9, weight_decay = 5e-4, clip = 0;
   bool nesterov = false;
-  std::string schedule = "cosine";  // constant | step | cosine
-  std::size_t warmup = 0;           // steps of linear warm-up
-  std::vector<double> decay_at = {0.5, 0.75};
-  double decay_by = 0.1;               // schedule step: at these shares of the run, times this
-  bool schedule_by_effective = false;  // the schedule counts effective steps
+  std::string schedule = "cosine";             // constant | step | cosine
+  std::size_t warmup = 0;                      // steps of linear warm-up
+  std::vector<double> decay_at = {0.5, 0.75};  // schedule step: shares of the run at which ...
+  double decay_by = 0.1;                       // ... the learning rate is multiplied by this
+  bool schedule_by_effective = false;          // the schedule counts effective steps
 
-  std::optional<std::size_t> steps;  // at most one of the two; neither: 1 epoch
+  // The length of the run. At most one of the two is given; if none is: 1 epoch.
+  std::optional<std::size_t> steps;
   std::optional<double> epochs;
+  // Training stops when an evaluation reaches this value.
   struct Until {
     std::string metric;  // top1 | top5 | ppl
     double value = 0;
@@ -45,16 +49,17 @@ struct TrainOptions {
 
   std::size_t window_tokens = 35;  // length of a sample of text
   bool augment = true;
-  std::optional<double> skew;  // Dirichlet label skew between the workers' shares
+  std::optional<double> skew;  // alpha of the Dirichlet label skew between the workers' samples
 
   std::uint64_t seed = 0;
-  double timeout = 60;  // seconds, of every exchange
-  std::optional<Link> link;
+  double timeout = 60;       // seconds after which an exchange fails
+  std::optional<Link> link;  // simulated network between real workers
+  // A simulated cluster: all workers are threads of this process, and time is virtual.
   struct Emulate {
     std::size_t workers = 1;
     Link link;
     double compute_seconds = 0;             // forward and backward of a step
-    double compress_seconds_per_entry = 0;  // of the gradient
+    double compress_seconds_per_entry = 0;  // time to compress one entry of the gradient
   };
   std::optional<Emulate> emulate;
 
@@ -63,28 +68,30 @@ struct TrainOptions {
   std::string out;
   bool json = false;
   unsigned threads = 0;   // 0: this worker's share of the cores
-  std::string interface;  // network interface for Gloo; empty: the backend's choice
+  std::string interface;  // network interface for Gloo; empty: see GlooOptions
 
-  // All of the above as TOML, complete: read as a file it gives the same options.
+  // All of the above as a TOML file, from which --config reads the same options.
   std::string config;
-  // What all workers must have alike, for the handshake; the engine's options not included.
+  // The options that must be equal on all workers, for the handshake. Those of the engine are not
+  // among them: the engine compares its own.
   std::vector<std::pair<std::string, std::string>> facts;
 
-  bool momentum_memory() const;  // the engine has momentum, weight decay and clipping
+  // Whether the engine, not the optimizer, applies momentum, weight decay and clipping.
+  bool momentum_memory() const;
 };
 
-// A model or data set by name, as much as options need to know.
+// What options need to know of a model or a data set.
 struct Known {
-  std::string name, summary;
-  bool text = false;         // of words or characters, not images
+  std::string name, description;
+  bool text = false;         // reads or holds words or characters; else images
   bool needs_files = false;  // only with --data-dir
 };
 struct Catalog {
   std::vector<Known> models, data;
 };
 
-// Checks every value, what they say together, and that the engine takes its part.
-// Throws Error: one line, what was found and what is allowed.
+// Checks every value by itself, the values against each other, and that the engine accepts its
+// options. Throws Error of one line that says what was found and what is allowed.
 TrainOptions train_options(const Settings& settings, const Catalog& catalog);
 
 }  // namespace gravac::train

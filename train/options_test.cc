@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "gravac/codec/select/compressor.h"
+#include "gravac/table_testing.h"
 #include "gravac/util/require.h"
 
 namespace gravac::train {
@@ -41,7 +42,7 @@ std::string write_file(const std::string& text) {
   return path;
 }
 
-// Every field, as text.
+// The fields of the options as text, to compare two of them.
 std::string fields(const TrainOptions& o) {
   std::ostringstream all;
   const auto link = [&](const Link& l) { all << l.bits_per_second << ' ' << l.latency_seconds << '\n'; };
@@ -106,18 +107,33 @@ TEST(Options, ReadBackFromThePrintedConfigAreTheSame) {
 
 TEST(Options, ThePrintedConfigNamesEveryOptionButTheFileItself) {
   const std::string config = parse("").config;
-  for (const OptionInfo& option : option_table()) {
+  for (const TrainOption& option : option_table()) {
     const bool there = config.find("\n" + std::string(option.name) + " = ") != std::string::npos ||
                        config.find("\n# " + std::string(option.name) + " = ") != std::string::npos;
     EXPECT_EQ(there, option.name != "config") << option.name;
   }
 }
 
+// Names lower case and unique, help one sentence without a full stop.
+TEST(Options, HaveACompleteTable) {
+  struct Line {
+    std::string name, description;
+  };
+  std::vector<Line> lines;
+  for (const TrainOption& option : option_table()) {
+    lines.push_back({std::string(option.name), std::string(option.help) + "."});
+    if (!option.default_value.empty()) {
+      EXPECT_NO_THROW(canonical(option, std::string(option.default_value), "")) << option.name;
+    }
+  }
+  EXPECT_EQ(testing::table_defects(lines), "");
+}
+
 TEST(Options, OfTheLibraryAreAllInTheTable) {
   for (const std::string_view name : option_names()) {
     if (name == "optimizer-momentum") continue;  // for optimizers that are not the trainer's own
     const auto all = option_table();
-    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const OptionInfo& o) { return o.name == name; }))
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [&](const TrainOption& o) { return o.name == name; }))
         << name;
   }
 }
@@ -130,8 +146,8 @@ TEST(Options, AllowEveryPolicyAndCompressorOfTheLibrary) {
   }
 }
 
-// The help shows the table's defaults, and the engine uses its own: a policy told the
-// table's defaults must go on like one told nothing.
+// The help shows the table's defaults. A policy that is given them must decide exactly like
+// a policy that is given no options.
 struct LinkCosts final : StepCosts {
   double dense_seconds() const override { return 1; }
   double sparse_seconds(double factor) const override { return 0.2 + 0.8 / factor; }
@@ -140,9 +156,9 @@ struct LinkCosts final : StepCosts {
 TEST(Options, DefaultsOfTheTableAreThoseOfTheEngine) {
   const LinkCosts costs;
   Options told;
-  for (const OptionInfo& option : option_table()) {
-    if (option.scope == OptionInfo::Scope::engine && !option.otherwise.empty()) {
-      told.emplace(option.name, option.otherwise);
+  for (const TrainOption& option : option_table()) {
+    if (option.scope == TrainOption::Scope::engine && !option.default_value.empty()) {
+      told.emplace(option.name, option.default_value);
     }
   }
   for (const std::string_view name : policy_names()) {
@@ -174,7 +190,7 @@ TEST(Options, GoToTheEngineOnlyWhereTheyDifferFromItsDefaults) {
             (Options{{"policy", "static"}, {"factor", "20"}, {"seed", "3"}}));
 }
 
-TEST(Options, GiveTheMomentumMemoryWhatTheOptimizerThenDoesWithout) {
+TEST(Options, GiveMomentumDecayAndClippingToTheMomentumMemory) {
   const TrainOptions options = parse("memory=momentum clip=2");
   EXPECT_TRUE(options.momentum_memory());
   EXPECT_FALSE(parse("clip=2").momentum_memory());
@@ -191,7 +207,7 @@ TEST(Options, ReadAnEmulatedCluster) {
   EXPECT_DOUBLE_EQ(emulate.compress_seconds_per_entry, 5e-10);
 }
 
-TEST(Options, AllWorkersMustAgreeOnAreToldApart) {
+TEST(Options, ThatWorkersMustAgreeOnAreInTheFacts) {
   const auto facts = parse("lr=0.5 out=here").facts;
   const auto has = [&](const char* name) {
     return std::any_of(facts.begin(), facts.end(), [&](const auto& fact) { return fact.first == name; });
@@ -220,7 +236,6 @@ TEST(Options, OutOfRangeAreRefusedInOneLine) {
       {"steps=-5", "--steps: '-5' found, a whole number of at least 1 expected"},
       {"seed=99999999999999999999",
        "--seed: '99999999999999999999' found, a whole number of at least 0 expected"},
-      {"policy=best", "--policy: 'best' found, dense, static, gravac, progress or accordion expected"},
       {"backend=nccl", "--backend: 'nccl' found, gloo or mpi expected"},
       {"augment=maybe", "--augment: 'maybe' found, true or false expected"},
       {"model=resnet21",
@@ -234,15 +249,19 @@ TEST(Options, OutOfRangeAreRefusedInOneLine) {
       {"decay-at=0.5,1", "--decay-at: '1' found, a number above 0 and below 1 expected"},
       {"decay-at=0.5,0.3", "--decay-at: '0.5,0.3' found, rising shares expected"},
       {"emulate=32",
-       "--emulate: '32' found, workers=N,link=RATE/DELAY,compute=TIME and perhaps compress=TIME expected"},
+       "--emulate: '32' found, workers=N,link=RATE/DELAY,compute=TIME and optionally compress=TIME expected"},
       {"emulate=workers=4,link=1gbit",
-       "--emulate: no compute= in 'workers=4,link=1gbit', workers=N,link=RATE/DELAY,compute=TIME expected"},
+       "--emulate: no compute= in 'workers=4,link=1gbit' found, workers=N,link=RATE/DELAY,compute=TIME "
+       "expected"},
       {"emulate=workers=0,link=1gbit,compute=1s",
        "--emulate: workers '0' found, a whole number from 1 to 4096 expected"},
       {"emulate=workers=4,link=1gbit,compute=60", "--emulate: '60' found, a time such as 60ms expected"},
       {"out=", "--out: nothing found, DIR expected"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(refusal(text), message);
+  EXPECT_EQ(refusal("policy=best"), "--policy: 'best' found, " + either(policy_names()) + " expected");
+  EXPECT_EQ(refusal("compressor=best"),
+            "--compressor: 'best' found, " + either(compressor_names()) + " expected");
 }
 
 TEST(Options, ThatContradictEachOtherAreRefusedInOneLine) {
@@ -253,7 +272,7 @@ TEST(Options, ThatContradictEachOtherAreRefusedInOneLine) {
       {"resume=true", "--resume needs --out, the folder with the checkpoints"},
       {"checkpoint-every=5", "--checkpoint-every 5 needs --out, the folder for the checkpoints"},
       {"memory=momentum nesterov=true",
-       "--memory momentum keeps the momentum itself and knows no Nesterov; leave --nesterov out"},
+       "--memory momentum applies the momentum itself and has no Nesterov variant; leave --nesterov out"},
       {"nesterov=true momentum=0", "--nesterov needs a momentum above 0, --momentum 0 found"},
       {"data=cifar10", "--data cifar10 needs --data-dir, the folder with its files"},
       {"data-dir=/x", "--data-dir /x found, but --data images is built in and reads no files"},
@@ -274,17 +293,8 @@ TEST(Options, ThatContradictEachOtherAreRefusedInOneLine) {
   for (const char* other : {"link=1gbit", "workers=2", "overlap=true", "backend=mpi"}) {
     const std::string name(other, std::string_view(other).find('='));
     EXPECT_EQ(refusal(cluster + other),
-              "--emulate rehearses all workers in this process; --" + name + " cannot be combined with it");
+              "--emulate simulates all workers in this process; --" + name + " cannot be combined with it");
   }
-}
-
-TEST(Options, AreDocumentedAsTheTableHasThem) {
-  std::ifstream file(GRAVAC_SOURCE "/docs/command_line.md");
-  std::ostringstream text;
-  text << file.rdbuf();
-  EXPECT_NE(text.str().find(options_as_markdown()), std::string::npos)
-      << "docs/command_line.md should hold:\n"
-      << options_as_markdown();
 }
 
 }  // namespace

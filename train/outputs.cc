@@ -18,12 +18,14 @@ ProgressLine progress_on_stderr() {
   return ProgressLine(stderr, terminal.terminal, terminal.colour, terminal.width);
 }
 
-// `report` with a few keys more.
+// Adds the keys of `more` to the JSON object `report`. Both are text already, so that joining them
+// costs less than parsing.
 std::string with(const std::string& report, const nlohmann::ordered_json& more) {
   const std::string added = more.dump();
   return report.substr(0, report.size() - 1) + ", " + added.substr(1);
 }
 
+// JSON has no NaN and no infinity: they become null.
 nlohmann::ordered_json number(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
 }
@@ -32,7 +34,7 @@ void write_whole(const std::string& path, const std::string& text) {
   File(path, O_WRONLY | O_CREAT | O_TRUNC).write(text);
 }
 
-// What the level that was sent kept of the energy.
+// The error-fed gain at the factor that was sent.
 double gain_of(const StepReport& report) {
   return report.sent == Send::dense ? 1 : report.gain_error_fed[report.sent == Send::minimum ? 0 : 1];
 }
@@ -44,6 +46,7 @@ Outputs::Outputs(const TrainOptions& options, std::uint64_t step)
   if (!options.out.empty()) open(step);
 }
 
+// The summary of an earlier run is removed: until this run has ended there is none.
 void Outputs::open(std::uint64_t step) {
   std::filesystem::create_directories(options_.out);
   write_whole(path("config.toml"), options_.config);
@@ -58,11 +61,13 @@ void Outputs::open(std::uint64_t step) {
 void Outputs::step(const Trainer& trainer, const Stepped& stepped) {
   const StepReport& report = stepped.report;
   const double now = clock_.now();
+  // An exponential average over about ten steps, so that the ETA does not jump.
   rate_ = rate_ == 0 ? 1 / std::max(now - last_line_, 1e-9)
                      : rate_ + 0.1 * (1 / std::max(now - last_line_, 1e-9) - rate_);
   last_line_ = now;
   const Costs& costs = trainer.costs();
   progress_.show({.step = trainer.steps(),
+                  // How many steps it takes to reach a number of effective steps is not known before.
                   .steps = options_.schedule_by_effective ? 0 : static_cast<std::uint64_t>(trainer.total()),
                   .steps_per_second = rate_,
                   .loss = stepped.loss,
@@ -73,6 +78,7 @@ void Outputs::step(const Trainer& trainer, const Stepped& stepped) {
                  now);
   if (report.straggler >= 0) {
     char line[96];
+    // The report names the straggler of the step before.
     std::snprintf(line, sizeof(line), "gravac: straggler: rank %d took %.1f s longer than others (step %llu)",
                   report.straggler, report.straggler_seconds,
                   static_cast<unsigned long long>(report.step) - 1);
@@ -103,7 +109,7 @@ void Outputs::evaluation(const Trainer& trainer, const Evaluation& evaluation) {
   std::snprintf(text, sizeof(text), evaluation.text ? "ppl %.2f" : "top1 %.4f",
                 evaluation.value(evaluation.metric()));
   metric_ = text;
-  last_line_ = clock_.now();
+  last_line_ = clock_.now();  // the next step's rate shall not include the evaluation
   if (!evals_) return;
   nlohmann::ordered_json line = {{"schema", 1},
                                  {"step", trainer.steps()},
@@ -121,10 +127,11 @@ void Outputs::evaluation(const Trainer& trainer, const Evaluation& evaluation) {
   const auto at = static_cast<std::int64_t>(trainer.steps());
   events_->scalar("test/loss", evaluation.loss, at);
   events_->scalar("test/" + evaluation.metric(), evaluation.value(evaluation.metric()), at);
-  events_->flush();
+  events_->flush();  // evaluations are rare and wanted soon; steps are written in blocks
   warn_once();
 }
 
+// broken() returns a reason only once, so that a full disk gives one warning and not one per step.
 void Outputs::warn_once() {
   for (const std::string& reason : {steps_->broken(), evals_->broken(), events_->broken()}) {
     if (!reason.empty()) note("gravac: " + reason + "; training goes on without it");
@@ -138,7 +145,7 @@ void Outputs::summary(const Summary& summary) {
     try {
       write_whole(path("summary.json"), json + "\n");
     } catch (const Error& error) {
-      note(std::string("gravac: ") + error.what());
+      note(std::string("gravac: ") + error.what());  // stdout still gets the summary
     }
   }
   std::fputs(options_.json ? (json + "\n").c_str() : to_text(summary, options_).c_str(), stdout);

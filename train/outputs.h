@@ -15,18 +15,21 @@
 
 namespace gravac::train {
 
-// What a run shows and writes, on rank 0: a line of progress, and in the folder
-// asked for config.toml, steps.jsonl, evals.jsonl, summary.json and TensorBoard's
-// events. Once they are open, no trouble with them stops training.
+// Everything that rank 0 shows and writes about a run: a progress line on stderr, and in --out the
+// files config.toml, steps.jsonl, evals.jsonl, summary.json and TensorBoard's events. Only the
+// constructor throws; when a file fails later, training goes on without it.
 class Outputs {
  public:
-  // Goes on with the files of a run that resumes at `step`; begins new ones at 0.
+  // At step 0 begins new files. At a later step, after a resume, cuts the lines of that step and later
+  // ones off the existing files and appends to them.
   Outputs(const TrainOptions& options, std::uint64_t step);
 
   void step(const Trainer& trainer, const Stepped& stepped);
   void evaluation(const Trainer& trainer, const Evaluation& evaluation);
+  // Prints a line to stderr without tearing the progress line apart.
   void note(const std::string& line) { progress_.note(line); }
-  // Also to stdout: as JSON or for people.
+  // Writes summary.json, and prints the summary to stdout: with --json the same JSON, without it a
+  // table for people.
   void summary(const Summary& summary);
 
  private:
@@ -36,9 +39,10 @@ class Outputs {
 
   const TrainOptions& options_;
   SteadyClock clock_;
-  double began_ = 0, last_line_ = 0, rate_ = 0;
+  double began_ = 0, last_line_ = 0;
+  double rate_ = 0;  // steps per second, smoothed
   ProgressLine progress_;
-  std::string metric_;
+  std::string metric_;  // of the last evaluation, such as "top1 0.7120"
   std::optional<LineFile> steps_, evals_;
   std::unique_ptr<EventFile> events_;
 };

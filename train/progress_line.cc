@@ -11,13 +11,13 @@
 namespace gravac::train {
 namespace {
 
-constexpr double kTerminalSeconds = 0.1, kPlainSeconds = 5;
-constexpr std::size_t kGap = 2;
-constexpr std::size_t kLeastBar = 10, kMostBar = 30;
-constexpr double kLongest = 1e9;  // seconds; who waits longer does not want to know
+constexpr double kTerminalSeconds = 0.1, kPlainSeconds = 5;  // between two lines
+constexpr std::size_t kGap = 2;                              // blanks between parts
+constexpr std::size_t kLeastBar = 10, kMostBar = 30;         // characters
+constexpr double kLongest = 1e9;                             // seconds, 30 years: a longer ETA is not shown
 
 struct Part {
-  int rank = 0;  // 0 is the most important
+  int priority = 0;  // 0 is the most important part, and never left out
   std::string label, value;
 
   std::size_t size() const { return label.size() + !label.empty() + value.size(); }
@@ -33,7 +33,7 @@ std::string number(const char* form, double value) {
   return text;
 }
 
-// h:mm:ss, or m:ss within an hour.
+// As h:mm:ss, or as m:ss below an hour.
 std::string duration(double seconds) {
   const auto whole = static_cast<unsigned long>(std::llround(seconds));
   char text[40];
@@ -45,17 +45,18 @@ std::string duration(double seconds) {
   return text;
 }
 
+// Infinite if the length of the run or its speed is not known.
 double seconds_left(const Progress& p) {
   const double steps = p.steps > p.step ? static_cast<double>(p.steps - p.step) : 0;
   return p.steps > 0 && p.steps_per_second > 0 ? steps / p.steps_per_second
                                                : std::numeric_limits<double>::infinity();
 }
 
-// All there is to say, in the order in which it is shown.
+// All parts of the line, in the order in which they are shown.
 std::vector<Part> parts_of(const Progress& p) {
   std::vector<Part> parts;
-  const auto add = [&](int rank, const char* label, const char* form, double value) {
-    if (std::isfinite(value)) parts.push_back({rank, label, number(form, value)});
+  const auto add = [&](int priority, const char* label, const char* form, double value) {
+    if (std::isfinite(value)) parts.push_back({priority, label, number(form, value)});
   };
   parts.push_back({0, "step", std::to_string(p.step) + (p.steps ? '/' + std::to_string(p.steps) : "")});
   if (p.steps_per_second > 0) add(4, "", p.steps_per_second < 10 ? "%.1f/s" : "%.0f/s", p.steps_per_second);
@@ -90,9 +91,9 @@ std::string bar(const Progress& p, std::size_t size, bool colour) {
 
 std::string format(const Progress& progress, unsigned width, bool colour) {
   std::vector<Part> parts = parts_of(progress);
-  const auto less_important = [](const Part& a, const Part& b) { return a.rank < b.rank; };
+  const auto more_important = [](const Part& a, const Part& b) { return a.priority < b.priority; };
   while (parts.size() > 1 && size_of(parts) > width) {
-    parts.erase(std::max_element(parts.begin(), parts.end(), less_important));
+    parts.erase(std::max_element(parts.begin(), parts.end(), more_important));  // the least important
   }
   if (size_of(parts) > width) return parts[0].str(false).substr(0, width);
   std::string line = parts[0].str(colour);
@@ -119,13 +120,13 @@ ProgressLine::ProgressLine(std::FILE* out, bool terminal, bool colour, unsigned 
     : out_(out),
       terminal_(terminal),
       colour_(colour),
-      // In the last column some terminals begin a new line already.
+      // Some terminals begin a new line as soon as the last column is written.
       width_(terminal && width > 0 ? width - 1 : width),
       next_seconds_(-std::numeric_limits<double>::infinity()) {}
 
 void ProgressLine::show(const Progress& progress, double now_seconds) {
   last_ = progress;
-  waiting_ = true;
+  unshown_ = true;
   if (now_seconds < next_seconds_) return;
   next_seconds_ = now_seconds + (terminal_ ? kTerminalSeconds : kPlainSeconds);
   draw();
@@ -140,7 +141,7 @@ void ProgressLine::note(std::string_view line) {
 }
 
 void ProgressLine::finish() {
-  if (waiting_) draw();
+  if (unshown_) draw();
   if (drawn_) std::fputc('\n', out_);
   drawn_ = false;
   std::fflush(out_);
@@ -152,10 +153,10 @@ void ProgressLine::draw() {
   if (!terminal_) std::fputc('\n', out_);
   std::fflush(out_);
   drawn_ = terminal_;
-  waiting_ = false;
+  unshown_ = false;
 }
 
-// To the first column, and what is on the line away.
+// Moves the cursor to the first column and erases the line.
 void ProgressLine::clear() {
   if (drawn_) std::fputs("\r\033[K", out_);
   drawn_ = false;

@@ -7,33 +7,35 @@
 
 namespace gravac::train {
 
-// How far a run is. Numbers that are not known are NaN and left out, except for the loss.
+// How far a run has come. A number that is NaN is not shown, except for the loss, where NaN is news.
 struct Progress {
-  std::uint64_t step = 0, steps = 0;  // steps = 0: nobody knows how many there will be
+  std::uint64_t step = 0, steps = 0;  // steps = 0: the length of the run is not known
   double steps_per_second = 0, loss = 0;
-  double factor = 1, gain = 1, bytes_factor = 1;
-  std::string metric;  // e.g. "top1 0.712"
+  double factor = 1, gain = 1;
+  double bytes_factor = 1;  // how many times fewer bytes than dense, over the whole run so far
+  std::string metric;       // of the last evaluation, such as "top1 0.712"; may be empty
 };
 
-// One line of at most `width` characters: the least important parts are left out first, and a bar
-// comes in where there is room. Colour adds escapes that take no room.
+// One line of at most `width` characters. If there is little room, the least important parts are left
+// out; if there is much, a bar is added. The escape sequences that `colour` adds do not count.
 std::string format(const Progress& progress, unsigned width, bool colour);
 
-// What a stream is, and by that how to show progress on it. `no_color` is the value of the
-// environment variable NO_COLOR or null: anything but empty forbids colour.
+// Whether `out` is a terminal, whether to use colour on it, and its width in characters. `no_color`
+// is the value of the environment variable NO_COLOR (https://no-color.org), or null: any text but an
+// empty one forbids colour.
 struct Terminal {
   bool terminal = false, colour = false;
   unsigned width = 80;
 };
 Terminal terminal_of(std::FILE* out, const char* no_color);
 
-// Shows progress: on a terminal one line that is rewritten, at most ten times a second; elsewhere a
-// line every five seconds. The last is always shown.
+// Shows progress. On a terminal it is one line, rewritten at most ten times a second; in a file or
+// pipe, a new line every five seconds. finish() shows the last progress if that is still to be shown.
 class ProgressLine {
  public:
   ProgressLine(std::FILE* out, bool terminal, bool colour, unsigned width = 80);
   void show(const Progress& progress, double now_seconds);
-  // Another line, such as a warning, above that of progress.
+  // Prints a line of text, such as a warning, above the progress line.
   void note(std::string_view line);
   void finish();
 
@@ -45,9 +47,9 @@ class ProgressLine {
   bool terminal_, colour_;
   unsigned width_;
   Progress last_;
-  bool waiting_ = false;  // last_ was not shown
-  double next_seconds_;
-  bool drawn_ = false;  // there is a line that the next one overwrites
+  bool unshown_ = false;  // last_ has not been shown yet
+  double next_seconds_;   // when to draw again
+  bool drawn_ = false;    // a progress line is on the terminal, and the next one overwrites it
 };
 
 }  // namespace gravac::train

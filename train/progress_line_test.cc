@@ -100,7 +100,7 @@ TEST(ProgressLine, LeavesOutWhatIsNotKnownButNotABadLoss) {
             "step 3  loss nan");
 }
 
-// What ProgressLine writes while `use` is using it.
+// All that a ProgressLine writes while `use` calls it.
 std::string written(bool terminal, const std::function<void(ProgressLine&)>& use) {
   char* text = nullptr;
   std::size_t size = 0;

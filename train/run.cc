@@ -29,7 +29,7 @@ namespace {
 
 std::atomic<int> signal_caught{0};
 
-// The first signal asks for an end after the step; a second one ends at once.
+// The first signal lets the run finish its step and save a checkpoint; a second one ends it at once.
 void on_signal(int signal) {
   if (signal_caught.exchange(signal) != 0) std::_Exit(128 + signal);
 }
@@ -39,10 +39,11 @@ void catch_signals() {
   action.sa_handler = on_signal;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGPIPE, SIG_IGN);  // writes to a closed pipe fail instead; see Sink
 }
 
-// torch's own threads and those of OpenBLAS, which torch does not tell.
+// Sets the number of threads of torch, and of OpenBLAS, to which torch does not pass it on. OpenBLAS
+// is looked up at run time, since torch may have been built on another BLAS.
 void use_threads(unsigned threads) {
   torch::set_num_threads(static_cast<int>(threads));
   using Set = void (*)(int);
@@ -51,14 +52,14 @@ void use_threads(unsigned threads) {
   }
 }
 
-// Whether all ranks say yes.
+// Whether `mine` is true on all ranks. All ranks must call it; so it also waits for all of them.
 bool all_agree(Comm& comm, bool mine) {
   const double answer = mine ? 1 : 0;
   const std::vector<double> all = comm.all_gather(std::span<const double>(&answer, 1));
   return std::all_of(all.begin(), all.end(), [](double one) { return one == 1; });
 }
 
-// One rank of a run, from its first step to its summary.
+// One rank of a run, from the start or resume to the summary.
 class Rank {
  public:
   Rank(const TrainOptions& options, const Surroundings& around)
@@ -71,45 +72,49 @@ class Rank {
     }
   }
 
-  // Returns the exit code.
+  // Trains to the end. Returns the exit code.
   int run() {
     begin();
     const std::size_t eval_every = options_.eval_every > 0 ? options_.eval_every : trainer_.steps_per_epoch();
     bool stop = trainer_.done();
     while (!stop) {
-      if (signal_caught) trainer_.call();
+      // The step's exchange tells all ranks about the signal, so that they stop after the same step.
+      if (signal_caught) trainer_.request_stop();
       const Stepped stepped = trainer_.step();
       summary_.bad_steps = stepped.report.bad_steps;
       summary_.effective_steps = stepped.report.effective_steps;
       if (outputs_) outputs_->step(trainer_, stepped);
-      hold();
-      const bool called = stepped.report.called;
-      stop = called || trainer_.done();
-      if (!called && (stop || trainer_.steps() % eval_every == 0)) stop |= evaluate();
+      pause_clock();  // evaluations and checkpoints do not count as training time
+      const bool asked = stepped.report.stop_requested;
+      stop = asked || trainer_.done();
+      if (!asked && (stop || trainer_.steps() % eval_every == 0)) stop |= evaluate();
       const bool due = options_.checkpoint_every > 0 && trainer_.steps() % options_.checkpoint_every == 0;
       if (stop || due) save();
-      ended_early_ = called;
-      go_on();
+      ended_early_ = asked;
+      resume_clock();
     }
     end();
     return ended_early_ ? 128 + (signal_caught ? signal_caught.load() : SIGTERM) : 0;
   }
 
  private:
-  void hold() {
+  // A virtual clock need not be paused: it only advances with computing and exchanges.
+  void pause_clock() {
     if (watch_) watch_->hold();
   }
-  void go_on() {
+  void resume_clock() {
     if (watch_) watch_->go_on();
   }
 
+  // Resumes, or makes sure that no earlier run is overwritten; then opens the outputs on rank 0.
   void begin() {
     if (options_.resume) {
       resume();
     } else {
       const bool empty = !folder_ || folder_->list().empty();
-      require(all_agree(around_.plain, empty), "train: ", options_.out,
-              " holds the checkpoints of a run; --resume goes on with it, another --out begins a new one");
+      require(
+          all_agree(around_.plain, empty), "train: ", options_.out,
+          " holds the checkpoints of an earlier run; give --resume to continue that run, or another --out");
     }
     if (around_.comm.rank() != 0) return;
     if (folder_) folder_->drop_from(trainer_.steps() + 1);
@@ -118,14 +123,16 @@ class Rank {
       outputs_->note("gravac: resumed after step " + std::to_string(trainer_.steps()));
   }
 
-  // Loads the newest checkpoint that is whole on all ranks; none is fine.
+  // Loads the newest checkpoint that all ranks can read. Without any, training begins at step 0.
   void resume() {
     std::vector<CheckpointFolder::Entry> entries = folder_->list();
-    all_agree(around_.plain, true);  // nobody changes the folder before all have looked
+    all_agree(around_.plain, true);  // waits: no rank may change the folder before all have listed it
     for (const CheckpointFolder::Entry& entry : entries) {
       std::vector<Checkpoint> states(entry.ranks);
       std::string trouble;
       try {
+        // A rank needs its own state only, unless another number of ranks has saved: then the
+        // residuals of all old ranks are dealt out to the new ones.
         for (std::size_t rank = 0; rank < entry.ranks; ++rank) {
           const bool mine = rank == around_.comm.rank();
           if (entry.ranks != around_.comm.size() || mine) states[rank] = folder_->load(entry, rank);
@@ -139,10 +146,10 @@ class Rank {
       return;
     }
     if (around_.comm.rank() == 0)
-      std::fprintf(stderr, "gravac: no checkpoint in %s; beginning anew\n", options_.out.c_str());
+      std::fprintf(stderr, "gravac: no checkpoint in %s; training begins at step 0\n", options_.out.c_str());
   }
 
-  // True if the value asked for is reached.
+  // Evaluates on the test data. Returns whether the value of --until is reached.
   bool evaluate() {
     summary_.last = trainer_.evaluate();
     if (outputs_) outputs_->evaluation(trainer_, *summary_.last);
@@ -151,7 +158,7 @@ class Rank {
     return true;
   }
 
-  // A disk that fails costs the checkpoint, not the run; older ones stay.
+  // Saves a checkpoint. If that fails on any rank, training goes on and older checkpoints are kept.
   void save() {
     if (!folder_) return;
     bool saved = true;
@@ -164,6 +171,7 @@ class Rank {
     if (all_agree(around_.plain, saved) && around_.comm.rank() == 0) folder_->drop_before(trainer_.steps());
   }
 
+  // Adds up the costs of all ranks, checks that all ranks have the same weights, and writes the summary.
   void end() {
     rusage usage = {};
     getrusage(RUSAGE_SELF, &usage);
@@ -173,11 +181,9 @@ class Rank {
     summary_.costs = trainer_.costs();
     summary_.digest = trainer_.digest();
     const Costs& costs = summary_.costs;
-    const double mine[] = {costs.bytes_sent,
-                           costs.entries_sent,
-                           costs.dense_bytes,
-                           costs.entries,
+    const double mine[] = {costs.bytes_sent, costs.entries_sent, costs.dense_bytes, costs.entries,
                            1024.0 * static_cast<double>(usage.ru_maxrss),
+                           // In halves: a double holds 53 bits exactly, not 64.
                            static_cast<double>(summary_.digest >> 32),
                            static_cast<double>(summary_.digest & 0xffffffffu)};
     constexpr std::size_t kNumbers = std::size(mine);
@@ -191,15 +197,15 @@ class Rank {
       summary_.costs.dense_bytes += theirs[2];
       summary_.costs.entries += theirs[3];
       summary_.peak_bytes = std::max(summary_.peak_bytes, theirs[4]);
-      require(theirs[5] == all[5] && theirs[6] == all[6], "train: the weights of rank ", rank,
-              " are not those of rank 0");
+      require(theirs[5] == all[5] && theirs[6] == all[6], "train: rank ", rank,
+              " ends with other weights than rank 0");
     }
     if (outputs_) outputs_->summary(summary_);
   }
 
   const TrainOptions& options_;
   Surroundings around_;
-  StopWatch* watch_;
+  StopWatch* watch_;  // null with a virtual clock
   Trainer trainer_;
   std::optional<CheckpointFolder> folder_;
   std::optional<Outputs> outputs_;  // on rank 0
@@ -214,6 +220,7 @@ std::unique_ptr<Data> load_data(const TrainOptions& options) {
                                   .seed = options.seed});
 }
 
+// Connects this worker with the others; null if it is the only one.
 std::unique_ptr<Comm> make_comm(const TrainOptions& options, const std::optional<Place>& place) {
   const std::chrono::duration<double> timeout(options.timeout);
   if (options.backend == "mpi") {
@@ -234,6 +241,7 @@ std::unique_ptr<Comm> make_comm(const TrainOptions& options, const std::optional
                          .interface = options.interface});
 }
 
+// One worker in real time. Without other workers it is a group of one.
 int run_worker(TrainOptions options, const Data& data, const std::optional<Place>& place) {
   const unsigned threads = options.threads > 0 ? options.threads : share_of_cores(place.value_or(Place{}));
   use_threads(threads);
@@ -248,7 +256,7 @@ int run_worker(TrainOptions options, const Data& data, const std::optional<Place
   try {
     return Rank(options, around).run();
   } catch (const std::exception& error) {
-    // Gloo and MPI would wait for the dead if they were ended in order.
+    // An orderly exit would make Gloo or MPI wait for ranks that have died, so leave at once.
     const std::string text = error.what();
     std::fprintf(stderr, "gravac: rank %zu: %s\n", plain->rank(), text.substr(0, text.find('\n')).c_str());
     std::fflush(nullptr);
@@ -257,7 +265,8 @@ int run_worker(TrainOptions options, const Data& data, const std::optional<Place
   }
 }
 
-// A cluster in one process and in virtual time: ranks are threads.
+// A simulated cluster: every rank is a thread of this process, and time is virtual. At most as many
+// ranks as there are cores compute at once.
 int run_emulated(const TrainOptions& options, const Data& data) {
   const TrainOptions::Emulate& cluster = *options.emulate;
   const unsigned cores = options.threads > 0 ? options.threads : share_of_cores(Place{});
@@ -272,8 +281,8 @@ int run_emulated(const TrainOptions& options, const Data& data) {
         const int mine = Rank(options, {data, paced, comm, clock, &turns}).run();
         if (comm.rank() == 0) code = mine;
       },
-      std::chrono::duration<double>(
-          std::max(options.timeout, 3600.0)));  // they take turns: waiting is no sign of death
+      // Ranks wait long for each other, since they share the cores; that does not mean that one is dead.
+      std::chrono::duration<double>(std::max(options.timeout, 3600.0)));
   return code;
 }
 
@@ -285,7 +294,7 @@ int run(const TrainOptions& options, const std::optional<Place>& place) {
   try {
     data = load_data(options);
   } catch (const Error& error) {
-    // Workers of one machine read the same files: one of them speaks.
+    // All workers that we started on this machine read the same files: only rank 0 reports the error.
     const bool silent = place && place->source == "gravac" && place->rank > 0;
     if (!silent) std::fprintf(stderr, "gravac: %s\n", error.what());
     return 2;

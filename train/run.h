@@ -7,9 +7,9 @@
 
 namespace gravac::train {
 
-// Trains as `options` say, as the worker at `place`, or alone, or as a whole emulated
-// cluster. Writes what was asked for and returns the exit code: 0, 1 if the run
-// failed, 2 for data that cannot be read, or 128 + the signal that ended it early. Throws Error.
+// Runs a whole training: as one worker of several if a launcher has given this process a place, alone
+// without one, or with --emulate as all workers of a simulated cluster. Returns the exit code: 0, 1 if
+// the run failed, 2 if the data cannot be read, or 128 + the signal that stopped it. Also throws Error.
 int run(const TrainOptions& options, const std::optional<Place>& place);
 
 }  // namespace gravac::train

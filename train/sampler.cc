@@ -13,7 +13,7 @@ namespace gravac::train {
 
 namespace {
 
-// What the draws are for, so that they differ from others of the same seed.
+// Keys that keep these random numbers apart from others of the same seed: "skew" and "order" in ASCII.
 constexpr std::uint64_t kSkew = 0x736b6577, kOrder = 0x6f72646572;
 
 void shuffle_all(std::vector<std::uint32_t>& values, Stream& random) {
@@ -21,8 +21,9 @@ void shuffle_all(std::vector<std::uint32_t>& values, Stream& random) {
     std::swap(values[left - 1], values[random.below(left)]);
 }
 
-// The logarithm of a number from the gamma distribution, by Marsaglia and Tsang (2000). The number itself
-// may be too small for a double: at alpha 0.001, half are below 1e-300.
+// Draws from the gamma distribution with shape alpha, by Marsaglia and Tsang (2000), and returns the
+// logarithm. The number itself may be too small for a double: at alpha 0.001, half are below 1e-300.
+// Gamma draws of several labels, divided by their sum, would be a Dirichlet draw; choose() normalises.
 double log_gamma_draw(double alpha, Stream& random) {
   const double d = alpha + 1 - 1.0 / 3, c = 1 / std::sqrt(9 * d);
   for (;;) {
@@ -33,10 +34,10 @@ double log_gamma_draw(double alpha, Stream& random) {
   }
 }
 
-// The samples of one label that nobody has taken, and how much each rank wants them.
+// The samples of one label that no rank has taken yet, and each rank's preference for the label.
 struct Pile {
   std::vector<std::uint32_t> samples;
-  std::vector<double> log_taste;
+  std::vector<double> log_preference;  // by rank
 };
 
 std::vector<Pile> make_piles(std::span<const std::int64_t> labels, std::size_t ranks, double alpha,
@@ -47,33 +48,39 @@ std::vector<Pile> make_piles(std::span<const std::int64_t> labels, std::size_t r
   std::vector<Pile> piles;
   for (auto& [label, pile] : by_label) {
     shuffle_all(pile.samples, random);
-    for (std::size_t rank = 0; rank < ranks; ++rank) pile.log_taste.push_back(log_gamma_draw(alpha, random));
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      pile.log_preference.push_back(log_gamma_draw(alpha, random));
+    }
     piles.push_back(std::move(pile));
   }
   return piles;
 }
 
-// The pile a rank takes its next sample from: by taste, times how many are left.
+// Draws the pile from which a rank takes its next sample. The probability of a pile is proportional to
+// the rank's preference times the number of samples left. Preferences are divided by the largest one
+// before they leave the logarithm, so that they do not all become 0.
 Pile& choose(std::vector<Pile>& piles, std::size_t rank, std::vector<double>& weights, Stream& random) {
   double most = -std::numeric_limits<double>::infinity(), total = 0;
   for (const Pile& pile : piles)
-    if (!pile.samples.empty()) most = std::max(most, pile.log_taste[rank]);
+    if (!pile.samples.empty()) most = std::max(most, pile.log_preference[rank]);
   weights.clear();
   for (const Pile& pile : piles) {
     const auto left = static_cast<double>(pile.samples.size());
-    weights.push_back(left == 0 ? 0 : left * std::exp(pile.log_taste[rank] - most));
+    weights.push_back(left == 0 ? 0 : left * std::exp(pile.log_preference[rank] - most));
     total += weights.back();
   }
   double chance = random.uniform() * total;
   std::size_t chosen = 0;
   for (std::size_t i = 0; i < piles.size(); ++i) {
     if (weights[i] == 0) continue;
-    chosen = i;  // rounding may leave a rest of chance behind the last
+    chosen = i;  // the last pile is chosen if rounding leaves a little of `chance`
     if ((chance -= weights[i]) < 0) break;
   }
   return piles[chosen];
 }
 
+// The samples that belong to `rank`. Every rank plays through the whole division, so that all ranks
+// agree without exchanging anything.
 std::vector<std::uint32_t> skewed_shard(std::span<const std::int64_t> labels, std::size_t rank,
                                         std::size_t ranks, std::uint64_t seed, double alpha) {
   Stream random({seed, 0, kSkew});
@@ -93,7 +100,7 @@ std::vector<std::uint32_t> skewed_shard(std::span<const std::int64_t> labels, st
 Sampler::Sampler(std::size_t samples, std::span<const std::int64_t> labels, std::size_t rank,
                  std::size_t ranks, std::uint64_t seed, std::optional<double> alpha)
     : samples_(samples), rank_(rank), ranks_(ranks), seed_(seed), skewed_(alpha.has_value()) {
-  require(rank < ranks, "sampler: rank ", rank, " of ", ranks);
+  require(rank < ranks, "sampler: rank ", rank, " of ", ranks, " ranks found, a rank below that expected");
   require(samples <= std::numeric_limits<std::uint32_t>::max(), "sampler: ", samples,
           " samples, fewer than 2^32 expected");
   if (!skewed_) {
@@ -101,17 +108,18 @@ Sampler::Sampler(std::size_t samples, std::span<const std::int64_t> labels, std:
     std::iota(deck_.begin(), deck_.end(), 0u);
     return;
   }
-  require(std::isfinite(*alpha) && *alpha > 0, "sampler: alpha ", *alpha, ", a number above 0 expected");
+  require(std::isfinite(*alpha) && *alpha > 0, "sampler: alpha ", *alpha,
+          " found, a number above 0 expected");
   require(labels.size() == samples, "sampler: ", labels.size(), " labels for ", samples,
-          " samples, one for each expected for a skew");
+          " samples found, one for each sample expected for a label skew");
   deck_ = skewed_shard(labels, rank, ranks, seed, *alpha);
 }
 
 std::size_t Sampler::steps_per_epoch(std::size_t size) const {
-  require(size > 0, "sampler: batches of 0 samples asked for");
+  require(size > 0, "sampler: a batch of 0 samples found, at least 1 expected");
   const std::size_t steps = samples_ / ranks_ / size;
-  require(steps > 0, "sampler: ", samples_, " samples make ", samples_ / ranks_, " for each of ", ranks_,
-          " ranks, ", size, " expected for a batch");
+  require(steps > 0, "sampler: ", samples_, " samples found, which is ", samples_ / ranks_, " for each of ",
+          ranks_, " ranks, at least ", size, " expected for one batch");
   return steps;
 }
 
@@ -127,6 +135,7 @@ void Sampler::batch(std::uint64_t step, std::size_t size, std::vector<std::size_
 void Sampler::shuffle(std::uint64_t epoch) const {
   if (epoch_ == epoch) return;
   order_ = deck_;
+  // All ranks shuffle all samples the same way; with a skew, each rank shuffles its own.
   Stream random({seed_, epoch, kOrder + (skewed_ ? 1 + rank_ : 0)});
   shuffle_all(order_, random);
   epoch_ = epoch;

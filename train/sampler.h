@@ -8,17 +8,19 @@
 
 namespace gravac::train {
 
-// Which samples a rank trains on at a step: a pure function of the numbers given,
-// so that a place in the data is a number. To be asked by one thread at a time.
+// Chooses the samples that a rank trains on at a step. The choice is a pure function of the arguments,
+// so that resuming a run needs the number of the step and nothing else. Not safe for several threads:
+// the order of the current epoch is cached.
 //
-// Without a skew, all samples are shuffled anew each epoch, on all ranks alike, and a
-// step's samples are dealt out by rank: which samples all ranks together see
-// depends on ranks * size only.
+// Without alpha, all samples are shuffled once per epoch, in the same order on all ranks, and every
+// step takes the next ranks * size of them, `size` for each rank. So the samples of a step depend on
+// ranks * size only, not on the number of ranks.
 //
-// With a skew, every sample belongs to one rank for good, and ranks have equally
-// many (but for one). Each rank's taste for each label is drawn from Dirichlet(alpha);
-// ranks take samples in turn, by taste from what is left. A large alpha
-// is a random split; a small one leaves a rank with few labels.
+// With alpha, labels are skewed between ranks (a non-IID split): every sample belongs to one rank for
+// the whole run, and every rank has the same number of samples, give or take one. For each label and
+// rank a preference is drawn from Dirichlet(alpha); then ranks take samples in turn, each choosing a
+// label by its preference and by how many samples of the label are left. With a large alpha the split
+// is random; with a small one a rank has few labels.
 class Sampler {
  public:
   // REQUIRES rank < ranks. Throws Error if there is an alpha but not one label for each
@@ -26,10 +28,11 @@ class Sampler {
   Sampler(std::size_t samples, std::span<const std::int64_t> labels, std::size_t rank, std::size_t ranks,
           std::uint64_t seed, std::optional<double> alpha = {});
 
-  // Steps in which no sample is seen twice; equal on all ranks. Throws Error if there is not one.
+  // The number of steps with batches of `size` in an epoch, equal on all ranks; samples that do not fill
+  // another step are left out. Throws Error if there are too few samples for one step.
   std::size_t steps_per_epoch(std::size_t size) const;
 
-  // Makes `out` the `size` samples of a step, counted from the start of training.
+  // Sets `out` to the `size` samples of a step. Steps are counted from the start of training.
   void batch(std::uint64_t step, std::size_t size, std::vector<std::size_t>& out) const;
 
  private:
@@ -38,8 +41,8 @@ class Sampler {
   std::size_t samples_, rank_, ranks_;
   std::uint64_t seed_;
   bool skewed_;
-  std::vector<std::uint32_t> deck_;           // what this rank draws from: all samples, or its own
-  mutable std::vector<std::uint32_t> order_;  // the deck as shuffled for epoch_
+  std::vector<std::uint32_t> deck_;           // all samples; with alpha, those that belong to this rank
+  mutable std::vector<std::uint32_t> order_;  // the deck, shuffled for epoch_
   mutable std::optional<std::uint64_t> epoch_;
 };
 

@@ -31,7 +31,7 @@ Samples batch_of(const Sampler& sampler, std::uint64_t step, std::size_t size) {
   return out;
 }
 
-// All a rank sees in an epoch.
+// All samples that a rank trains on in an epoch.
 Samples epoch_of(const Sampler& sampler, std::uint64_t epoch, std::size_t size) {
   Samples all;
   const std::size_t steps = sampler.steps_per_epoch(size);
@@ -109,7 +109,7 @@ TEST(Sampler, ShufflesAnewEachEpoch) {
   }
 }
 
-TEST(Sampler, ShowsAllRanksTogetherTheSameHoweverManyTheyAre) {
+TEST(Sampler, ShowsTheSameSamplesAtAStepWhateverTheNumberOfRanks) {
   std::vector<Samples> steps;
   for (const std::size_t ranks : {1, 2, 4, 8}) {
     Samples together;
@@ -137,7 +137,8 @@ TEST(Sampler, LeavesSkewedSamplesWithTheirRank) {
   }
 }
 
-// How far the labels of the ranks are from those of all samples, as the mean total variation distance.
+// How far the label frequencies of a rank are from those of all samples: the total variation distance,
+// averaged over ranks.
 double skew_of(double alpha, std::uint64_t seed) {
   constexpr std::size_t kSamples = 2600, kCount = 4;
   const auto labels = some_labels(kSamples);
@@ -158,7 +159,7 @@ TEST(Sampler, SkewsTheMoreTheSmallerAlphaIs) {
   for (const std::uint64_t seed : {1, 2, 3}) {
     const double extreme = skew_of(0.001, seed), strong = skew_of(0.1, seed), mild = skew_of(2, seed),
                  none = skew_of(1e6, seed);
-    EXPECT_GT(extreme, 0.4);  // not near 1: a quarter of the samples are two or three labels at least
+    EXPECT_GT(extreme, 0.4);  // cannot be near 1: a quarter of all samples is at least two or three labels
     EXPECT_GT(strong, 0.35);
     EXPECT_GT(strong, 1.5 * mild);
     EXPECT_GT(mild, 2 * none);
@@ -168,17 +169,19 @@ TEST(Sampler, SkewsTheMoreTheSmallerAlphaIs) {
 
 TEST(Sampler, SaysWhatItNeeds) {
   const auto labels = some_labels(100);
-  EXPECT_EQ(message_of([&] { Sampler(100, labels, 0, 4, 1).steps_per_epoch(32); }),
-            "sampler: 100 samples make 25 for each of 4 ranks, 32 expected for a batch");
+  EXPECT_EQ(
+      message_of([&] { Sampler(100, labels, 0, 4, 1).steps_per_epoch(32); }),
+      "sampler: 100 samples found, which is 25 for each of 4 ranks, at least 32 expected for one batch");
   EXPECT_EQ(message_of([&] { Sampler(0, {}, 0, 1, 1).steps_per_epoch(1); }),
-            "sampler: 0 samples make 0 for each of 1 ranks, 1 expected for a batch");
+            "sampler: 0 samples found, which is 0 for each of 1 ranks, at least 1 expected for one batch");
   EXPECT_EQ(message_of([&] { Sampler(100, labels, 0, 4, 1).steps_per_epoch(0); }),
-            "sampler: batches of 0 samples asked for");
+            "sampler: a batch of 0 samples found, at least 1 expected");
   EXPECT_EQ(message_of([&] { Sampler(100, {}, 0, 4, 1, 0.5); }),
-            "sampler: 0 labels for 100 samples, one for each expected for a skew");
+            "sampler: 0 labels for 100 samples found, one for each sample expected for a label skew");
   EXPECT_EQ(message_of([&] { Sampler(100, labels, 0, 4, 1, 0.0); }),
-            "sampler: alpha 0, a number above 0 expected");
-  EXPECT_EQ(message_of([&] { Sampler(100, labels, 4, 4, 1); }), "sampler: rank 4 of 4");
+            "sampler: alpha 0 found, a number above 0 expected");
+  EXPECT_EQ(message_of([&] { Sampler(100, labels, 4, 4, 1); }),
+            "sampler: rank 4 of 4 ranks found, a rank below that expected");
 }
 
 }  // namespace

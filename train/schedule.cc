@@ -9,7 +9,7 @@
 namespace gravac::train {
 
 double Schedule::at(double position, double total) const {
-  if (position < warmup) return (position + 1) / (warmup + 1);
+  if (position < warmup) return (position + 1) / (warmup + 1);  // not 0 at the first step: it shall learn too
   switch (kind) {
     case Kind::constant:
       return 1;
@@ -18,6 +18,8 @@ double Schedule::at(double position, double total) const {
     case Kind::cosine:
       break;
   }
+  // Half a cosine from 1, at the end of the warm-up, to 0 at the end of the run. Effective steps may go
+  // past the end: the rate then stays 0.
   const double length = std::max(total - warmup, 1.0),
                gone = std::clamp((position - warmup) / length, 0.0, 1.0);
   return 0.5 * (1 + std::cos(std::numbers::pi * gone));

@@ -5,17 +5,18 @@
 
 namespace gravac::train {
 
-// How the learning rate moves over a run, as a share of its highest value.
+// A learning-rate schedule: for each step of a run, the number from 0 to 1 by which the peak learning
+// rate is multiplied.
 struct Schedule {
   enum class Kind { constant, step, cosine };
   Kind kind = Kind::cosine;
-  double warmup = 0;                           // steps over which it rises from 0
-  std::vector<double> decay_at = {0.5, 0.75};  // step: at these shares of the run
-  double decay_by = 0.1;                       // step: times this
+  double warmup = 0;                           // steps of linear warm-up at the start
+  std::vector<double> decay_at = {0.5, 0.75};  // Kind::step: shares of the run at which the rate drops
+  double decay_by = 0.1;                       // Kind::step: what a drop multiplies the rate by
 
-  // At `position` of `total` steps, both of which may be effective steps.
+  // The multiplier at `position` of `total` steps. Both may count effective steps.
   double at(double position, double total) const;
-  // How many times `decay_at` has been passed.
+  // How many of the drops in `decay_at` lie at or before `position`; 0 for other kinds.
   std::size_t drops(double position, double total) const;
 };
 

@@ -6,16 +6,17 @@
 
 namespace gravac::train {
 
-// Values as given, by option name, each with the place it came from.
+// The value of an option as the user gave it, and where it came from.
 struct Setting {
   std::string value;
   std::string source;  // as messages name it: "--epsilon", "GRAVAC_EPSILON", "epsilon in run.toml"
 };
-using Settings = std::map<std::string, Setting, std::less<>>;
+using Settings = std::map<std::string, Setting, std::less<>>;  // by name of the option
 
-// Add what is not there yet: flags come first, then variables, then the file. Throw
-// Error for names that are no option, with the nearest that is. `environment` holds
-// NAME=value; GRAVAC_WORKER_* are the launcher's and left alone.
+// Add the options that `settings` does not have yet, from environment variables or from a TOML file.
+// Flags win over variables and variables over the file, so call them in that order. `environment`
+// holds NAME=value; the variables GRAVAC_WORKER_* belong to the launcher and are skipped. Throw Error
+// for a name that is not an option; the message suggests the nearest one.
 void add_variables(Settings& settings, std::span<const char* const> environment);
 void add_file(Settings& settings, const std::string& path);
 

@@ -116,7 +116,7 @@ TEST_F(SettingsFile, SaysNothingOfEpochsWhenAFlagSaysSteps) {
   add_file(settings, path_);
   EXPECT_FALSE(settings.contains("epochs"));
   EXPECT_TRUE(
-      read("epochs = 3\nsteps = 5").contains("epochs"));  // both at once is for train_options to refuse
+      read("epochs = 3\nsteps = 5").contains("epochs"));  // both in one file: train_options() refuses that
 }
 
 }  // namespace

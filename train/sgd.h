@@ -13,17 +13,17 @@ struct SgdOptions {
   double clip = 0;          // largest norm of the whole gradient; 0 does not clip
 };
 
-// Stochastic gradient descent over flat runs of floats, as torch's SGD does it:
+// Stochastic gradient descent on flat arrays of floats, with the same result as torch's SGD:
 // gradient += decay * weights; velocity = momentum * velocity + gradient;
 // weights -= rate * velocity (Nesterov: rate * (gradient + momentum * velocity)).
 class Sgd {
  public:
   Sgd(std::size_t entries, const SgdOptions& options);
 
-  // Uses up the gradient. A gradient with infinities or NaN changes nothing: false.
+  // Updates the weights. If the gradient holds NaN or infinity, changes nothing and returns false.
   bool step(std::span<float> weights, std::span<float> gradient, double learning_rate);
 
-  // All state there is; empty without momentum.
+  // The momentum buffer, which is all the state; empty without momentum.
   std::span<float> velocity() { return velocity_; }
 
  private:

@@ -8,7 +8,7 @@
 
 namespace gravac::train {
 
-// The numbers of a draw one after the other.
+// A sequence of random numbers. Equal draws (seed, step and key) give equal sequences.
 class Stream {
  public:
   explicit Stream(const Draw& draw) : random_(draw) {}
@@ -22,6 +22,7 @@ class Stream {
   double uniform() { return (static_cast<double>(next() >> 11) + 0.5) * 0x1p-53; }
   float uniform(float low, float high) { return low + (high - low) * static_cast<float>(uniform()); }
 
+  // From the standard normal distribution, by Box and Muller.
   double normal() {
     const double radius = std::sqrt(-2 * std::log(uniform()));
     return radius * std::cos(2 * std::numbers::pi * uniform());

@@ -16,6 +16,7 @@ std::string print(const char* format, Values... values) {
   return text;
 }
 
+// 1 if nothing was sent, as in a run of no steps.
 double ratio(double a, double b) {
   return b > 0 ? a / b : 1;
 }
@@ -28,10 +29,12 @@ std::string bytes_name(double bytes) {
   return bytes < 1e6 ? print("%.0f kB", bytes / 1e3) : print("%.1f MB", bytes / 1e6);
 }
 
+// JSON has no NaN and no infinity: they become null.
 Json number(double value) {
   return std::isfinite(value) ? Json(value) : Json(nullptr);
 }
 
+// The value of --until and when it was reached; null for what does not apply.
 Json target_of(const Summary& s, const TrainOptions& options) {
   if (!options.until) return nullptr;
   return {{"metric", options.until->metric},
@@ -42,6 +45,7 @@ Json target_of(const Summary& s, const TrainOptions& options) {
 
 }  // namespace
 
+// Keys keep this order in the file (ordered_json). Readers may rely on names: add keys, never rename.
 std::string to_json(const Summary& s, const TrainOptions& options) {
   Json factors = Json::object();
   for (const auto& [factor, steps] : s.costs.steps_per_factor) {
@@ -72,6 +76,7 @@ std::string to_json(const Summary& s, const TrainOptions& options) {
                            {"exchange", s.costs.exchange_seconds},
                            {"decode", s.costs.decode_seconds}};
   json["peak_memory_bytes"] = static_cast<std::uint64_t>(s.peak_bytes);
+  // As text: JSON numbers are doubles to most readers, and lose digits of 64-bit integers.
   json["weights_digest"] = print("%016llx", static_cast<unsigned long long>(s.digest));
   return json.dump(2);
 }
@@ -82,11 +87,12 @@ std::string to_text(const Summary& s, const TrainOptions& options) {
                      (s.ranks == 1 ? " worker" : " workers") + ", policy " +
                      (policy == options.engine.end() ? std::string("progress") : policy->second) + "\n";
   text += print("  steps     %llu", static_cast<unsigned long long>(s.steps));
+  // Dense training makes them equal; half a step allows for rounding in the sum.
   if (std::abs(s.effective_steps - static_cast<double>(s.steps)) > 0.5) {
-    text += print(" (worth %.0f dense ones)", s.effective_steps);
+    text += print(" (worth %.0f dense steps)", s.effective_steps);
   }
   const double steps = std::max(1.0, static_cast<double>(s.steps));
-  text += print("\n  time      %.1f s, %.0f ms a step", s.costs.seconds, 1e3 * s.costs.seconds / steps);
+  text += print("\n  time      %.1f s, %.0f ms per step", s.costs.seconds, 1e3 * s.costs.seconds / steps);
   text += print(": compute %.0f, compress %.1f, agree %.1f, exchange %.1f, decode %.1f\n",
                 1e3 * s.costs.compute_seconds / steps, 1e3 * s.costs.compress_seconds / steps,
                 1e3 * s.costs.agree_seconds / steps, 1e3 * s.costs.exchange_seconds / steps,
@@ -103,14 +109,14 @@ std::string to_text(const Summary& s, const TrainOptions& options) {
                       : print("  target    %s=%g not reached\n", options.until->metric.c_str(),
                               options.until->value);
   }
-  text += "  sent      " + bytes_name(s.costs.bytes_sent) + " where dense sends " +
+  text += "  sent      " + bytes_name(s.costs.bytes_sent) + "; dense would have sent " +
           bytes_name(s.costs.dense_bytes) +
           print(": %.1fx fewer bytes, %.1fx fewer entries\n", ratio(s.costs.dense_bytes, s.costs.bytes_sent),
                 ratio(s.costs.entries, s.costs.entries_sent));
   text += "  factors  ";
   for (const auto& [factor, count] : s.costs.steps_per_factor) {
     const bool last = factor == s.costs.steps_per_factor.rbegin()->first;
-    text += factor == 1 ? print(" dense %.0f", count) : print(" %.4gx %.0f", factor, count);
+    text += factor == 1 ? print(" dense %.0f steps", count) : print(" %.4gx %.0f steps", factor, count);
     if (!last) text += ",";
   }
   text += "\n";

@@ -9,26 +9,26 @@
 
 namespace gravac::train {
 
-// What a run came to. Costs are those of all ranks together, times those of rank 0.
+// The result of a run. Bytes and entries are summed over all ranks; times are those of rank 0.
 struct Summary {
   std::uint64_t steps = 0;
   double effective_steps = 0;
   std::uint64_t bad_steps = 0;
   std::size_t ranks = 1, entries = 0;
   Costs costs;
-  std::optional<Evaluation> last;
+  std::optional<Evaluation> last;  // evaluation, if there was one
   struct Reached {
     std::uint64_t step = 0;
     double seconds = 0;
   };
-  std::optional<Reached> reached;  // the value asked for
-  std::uint64_t digest = 0;
-  double peak_bytes = 0;  // most memory any rank's process used
+  std::optional<Reached> reached;  // when the value of --until was reached, if it was
+  std::uint64_t digest = 0;        // hash of all weights
+  double peak_bytes = 0;           // memory of the process that used most
 };
 
-// As written to summary.json; keys are stable.
+// The text of summary.json. Its keys are stable.
 std::string to_json(const Summary& summary, const TrainOptions& options);
-// For people.
+// The same for people, as printed at the end of a run.
 std::string to_text(const Summary& summary, const TrainOptions& options);
 
 }  // namespace gravac::train

@@ -39,12 +39,14 @@ std::vector<std::uint8_t> read_text_file(const std::string& path) {
 
 }  // namespace
 
-TokenSet read_words(const std::string& dir) {
+// Words are what is between blanks; the end of a line is a word as well, <eos>.
+TokenSet read_words(const DataOptions& options) {
+  const std::string& dir = options.dir;
   const auto trained = read_text_file(find_file(dir, {"ptb.train.txt", "train.txt"}));
   const auto tested =
       read_text_file(find_file(dir, {"ptb.valid.txt", "valid.txt", "ptb.test.txt", "test.txt"}));
   TokenSet set;
-  std::unordered_map<std::string_view, std::int32_t> known;  // words lie in `trained`
+  std::unordered_map<std::string_view, std::int32_t> known;  // keys point into the text of `trained`
   const auto number = [&](std::string_view word) {
     return known.emplace(word, static_cast<std::int32_t>(known.size())).first->second;
   };
@@ -58,10 +60,12 @@ TokenSet read_words(const std::string& dir) {
   return set;
 }
 
-TokenSet read_text(const std::string& path) {
+// The bytes of a file, or of input.txt in a folder; the last tenth is to test on.
+TokenSet read_text(const DataOptions& options) {
+  const std::string& path = options.dir;
   const bool folder = std::filesystem::is_directory(path);
   const std::vector<std::uint8_t> bytes = read_text_file(folder ? find_file(path, {"input.txt"}) : path);
-  std::array<std::int32_t, 256> numbers{};
+  std::array<std::int32_t, 256> numbers{};  // token of each byte value; values that do not occur have none
   for (const std::uint8_t byte : bytes) numbers[byte] = 1;
   TokenSet set;
   for (std::int32_t& number : numbers)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <mutex>
 
 #include "gravac/config.h"
@@ -75,15 +76,7 @@ Trainer::Trainer(const TrainOptions& options, const Surroundings& around)
                 .decay_by = options.decay_by},
       sgd_(model_.layout().entries(), sgd_options(options)) {
   handshake(around_.plain, options.facts);
-  Setup setup = make_setup(options.engine, model_.layout(), around_.comm.size());
-  if (options.emulate) setup.options.compress_seconds_per_entry = options.emulate->compress_seconds_per_entry;
-  if (options.overlap) {
-    make_overlap(std::move(setup));
-  } else {
-    if (options.bucket > 0) setup.options.cuts = cuts_of(model_.layout(), 1000 * options.bucket);
-    aggregator_ = std::make_unique<Aggregator>(model_.layout(), std::move(setup.policy), setup.options,
-                                               around_.comm, around_.clock);
-  }
+  make_engine();
   broadcast(*module_, around_.plain);
   for (const auto& part : module_->modules()) draws_ |= part->name().find("Dropout") != std::string::npos;
   steps_per_epoch_ = sampler_.steps_per_epoch(options.batch);
@@ -93,11 +86,22 @@ Trainer::Trainer(const TrainOptions& options, const Surroundings& around)
 
 Trainer::~Trainer() = default;
 
-void Trainer::make_overlap(Setup setup) {
+// One engine or the other; from then on all that differs is how many buckets there are.
+void Trainer::make_engine() {
   const Layout& layout = model_.layout();
-  const std::size_t bytes =
-      options_.bucket > 0 ? 1000 * options_.bucket : std::max<std::size_t>(layout.entries(), 1);
-  const std::vector<Bucket> buckets = make_buckets(layout, bytes);  // in bytes: a quarter of the gradient
+  EngineSetup setup = make_setup(options_.engine, layout, around_.comm.size());
+  if (options_.emulate)
+    setup.options.compress_seconds_per_entry = options_.emulate->compress_seconds_per_entry;
+  const std::size_t bytes = 1000 * options_.bucket;
+  std::vector<Bucket> buckets;
+  if (options_.overlap) {  // without a size: a quarter of the gradient each
+    buckets = make_buckets(layout, bytes > 0 ? bytes : std::max<std::size_t>(layout.entries(), 1));
+    engine_ = make_overlap(layout, buckets, std::move(setup), around_.comm, around_.clock);
+  } else {
+    if (bytes > 0) setup.options.cuts = cuts_of(layout, bytes);
+    buckets = make_buckets(layout, std::numeric_limits<std::size_t>::max());
+    engine_ = make_aggregator(layout, std::move(setup), around_.comm, around_.clock);
+  }
   bucket_of_.resize(layout.segments().size());
   for (std::size_t b = 0; b < buckets.size(); ++b) {
     for (const std::size_t segment : buckets[b]) bucket_of_[segment] = b;
@@ -105,8 +109,6 @@ void Trainer::make_overlap(Setup setup) {
                   &last = layout.segments()[buckets[b].back()];
     places_.push_back({first.begin, last.begin + last.size - first.begin});
   }
-  overlap_ = std::make_unique<Overlap>(layout, buckets, std::move(setup.policy), setup.options, around_.comm,
-                                       around_.clock);
   model_.on_ready([this](std::size_t segment) { segment_ready(segment); });
 }
 
@@ -115,18 +117,7 @@ void Trainer::segment_ready(std::size_t segment) {
   const std::size_t bucket = bucket_of_[segment];
   if (--missing_[bucket] > 0) return;
   const auto [begin, size] = places_[bucket];
-  overlap_->ready(bucket, model_.gradient().subspan(begin, size), model_.weights().subspan(begin, size));
-}
-
-// The gradient becomes the mean over ranks.
-StepReport Trainer::exchange() {
-  const auto samples = static_cast<double>(options_.batch);
-  if (!overlap_) return aggregator_->aggregate(model_.gradient(), samples, model_.weights());
-  return overlap_->finish(samples);
-}
-
-void Trainer::call() {
-  overlap_ ? overlap_->call() : aggregator_->call();
+  engine_->ready(bucket, model_.gradient().subspan(begin, size), model_.weights().subspan(begin, size));
 }
 
 double Trainer::position() const {
@@ -150,14 +141,12 @@ double Trainer::compute(const Batch& batch) {
     torch::manual_seed(Random({options_.seed, steps_, around_.comm.rank() + 1}).at(0));
     loss = torch::nn::functional::cross_entropy(module_->forward(batch.input), batch.target);
   }
-  if (overlap_) {
-    missing_.assign(overlap_->buckets(), 0);
-    for (const std::size_t bucket : bucket_of_) ++missing_[bucket];
-  }
+  missing_.assign(places_.size(), 0);
+  for (const std::size_t bucket : bucket_of_) ++missing_[bucket];
   loss.backward();
   model_.collect();
   // Parameters that backward did not reach have no gradient: their buckets wait no longer.
-  for (std::size_t s = 0; overlap_ && s < bucket_of_.size(); ++s) {
+  for (std::size_t s = 0; s < bucket_of_.size(); ++s) {
     if (missing_[bucket_of_[s]] == 0) continue;
     missing_[bucket_of_[s]] = 1;
     segment_ready(s);
@@ -170,14 +159,14 @@ Stepped Trainer::step() {
   const double began = around_.clock.now();
   const double at = position();
   const std::size_t drops = schedule_.drops(at, total_);
-  if (drops > drops_) policy().learning_rate_dropped();
+  if (drops > drops_) engine_->policy().learning_rate_dropped();
   drops_ = drops;
 
   sampler_.batch(steps_, options_.batch, samples_);
   Stepped stepped{.learning_rate = options_.lr * schedule_.at(at, total_)};
   stepped.loss = compute(around_.data.train(samples_, steps_));
   if (options_.emulate) around_.clock.spend(options_.emulate->compute_seconds);
-  stepped.report = exchange();
+  stepped.report = engine_->finish(static_cast<double>(options_.batch));
   sgd_.step(model_.weights(), model_.gradient(), stepped.learning_rate);
   ++steps_;
   effective_ = stepped.report.effective_steps;
@@ -258,7 +247,7 @@ Checkpoint Trainer::save() {
     state.add("buffer/" + item.key(),
               std::span<const double>(buffer.data_ptr<double>(), static_cast<std::size_t>(buffer.numel())));
   }
-  state.add("gravac/", overlap_ ? overlap_->save() : aggregator_->save());
+  state.add("gravac/", engine_->save());
   return state;
 }
 
@@ -289,7 +278,7 @@ void Trainer::load(const std::vector<Checkpoint>& states) {
   std::vector<Checkpoint> parts;
   for (const Checkpoint& one : states) parts.push_back(one.part("gravac/"));
   const Checkpoint part = states.size() == ranks ? parts[rank] : reshard(parts, rank, ranks);
-  overlap_ ? overlap_->load(part) : aggregator_->load(part);
+  engine_->load(part);
 
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const Segment& segment = model_.layout().segments()[i];

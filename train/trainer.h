@@ -10,11 +10,10 @@
 #include <vector>
 
 #include "adapters/torch_model.h"
-#include "gravac/aggregator.h"
 #include "gravac/checkpoint.h"
 #include "gravac/comm/comm.h"
 #include "gravac/config.h"
-#include "gravac/overlap.h"
+#include "gravac/engine.h"
 #include "gravac/util/clock.h"
 #include "train/data.h"
 #include "train/models.h"
@@ -85,17 +84,15 @@ class Trainer {
   std::size_t steps_per_epoch() const { return steps_per_epoch_; }
   const Costs& costs() const { return costs_; }
   std::size_t entries() const { return model_.layout().entries(); }
-  // Tells all ranks that this one wants to stop: the next step's report says `called`.
-  void call();
+  // Tells all ranks that this one wants to stop: the report of the next step says so on all of them.
+  void request_stop() { engine_->request_stop(); }
   // A hash of all weights.
   std::uint64_t digest();
 
  private:
   double compute(const Batch& batch);
-  Policy& policy() { return overlap_ ? overlap_->policy() : aggregator_->policy(); }
-  void make_overlap(Setup setup);
+  void make_engine();
   void segment_ready(std::size_t segment);
-  StepReport exchange();
 
   TrainOptions options_;
   Surroundings around_;
@@ -104,9 +101,8 @@ class Trainer {
   Sampler sampler_;
   Schedule schedule_;
   Sgd sgd_;
-  std::unique_ptr<Aggregator> aggregator_;  // after backward; or
-  std::unique_ptr<Overlap> overlap_;        // while it runs:
-  std::vector<std::size_t> bucket_of_;      // each segment's bucket
+  std::unique_ptr<Engine> engine_;
+  std::vector<std::size_t> bucket_of_;  // each segment's bucket
   struct Place {
     std::size_t begin, size;
   };

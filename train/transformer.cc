@@ -1,6 +1,6 @@
-// A decoder-only transformer with learned positions and norms before each half
-// of a layer, initialised as in Radford et al., "Language Models are
-// Unsupervised Multitask Learners".
+// A decoder-only transformer as in Radford et al., "Language Models are
+// Unsupervised Multitask Learners" (GPT-2): learned positions, a layer norm
+// before the attention and before the MLP of each layer, and their initial values.
 #include <torch/torch.h>
 
 #include <cmath>
@@ -25,7 +25,8 @@ nn::Linear linear(std::int64_t in, std::int64_t out, double deviation = 0.02) {
   return made;
 }
 
-// What adds to the residual stream starts smaller, so that the stream's variance does not grow with depth.
+// A linear layer whose output is added to the residual stream. Its weights start smaller, so that the
+// variance of the stream does not grow with the number of layers.
 nn::Linear residual_linear(std::int64_t in, std::int64_t out) {
   return linear(in, out, 0.02 / std::sqrt(2.0 * kLayers));
 }
@@ -53,13 +54,13 @@ class Layer : public nn::Module {
  private:
   torch::Tensor attend(const torch::Tensor& input, const torch::Tensor& mask) {
     const std::int64_t batch = input.size(0), window = input.size(1);
-    // [query, key or value][batch * heads, window, head width], in one copy.
+    // Query, key and value, each [batch * heads, window, head width]; one copy splits all three.
     const auto parts = attention_in_->forward(input)
                            .view({batch, window, 3, kHeads, kHeadWidth})
                            .permute({2, 0, 3, 1, 4})
                            .reshape({3, batch * kHeads, window, kHeadWidth})
                            .unbind(0);
-    // One pass masks, multiplies and scales.
+    // baddbmm multiplies, scales and adds the mask in one pass over the scores.
     const torch::Tensor scores =
         torch::baddbmm(mask, parts[0], parts[1].transpose(1, 2), 1, 1 / std::sqrt(double{kHeadWidth}));
     const torch::Tensor mixed = torch::bmm(scores.softmax(-1), parts[2])
@@ -98,7 +99,7 @@ class Transformer : public Model {
   }
 
  private:
-  // What is added to the scores: nothing, or minus infinity for the tokens to come.
+  // Added to the attention scores: 0, and minus infinity for later tokens, which are not to be seen.
   torch::Tensor causal_mask(std::int64_t window) const {
     return torch::full({window, window}, -std::numeric_limits<float>::infinity(), positions_.options())
         .triu_(1);

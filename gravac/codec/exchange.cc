@@ -137,9 +137,9 @@ std::span<const std::byte> Exchange::pack(const Order& order, std::optional<Spar
   return mine ? wire_.encode(*mine, stamp_of(order), values_) : std::span<const std::byte>();
 }
 
-Traffic Exchange::unpack(const Order& order, std::span<const std::span<const std::byte>> messages,
+Traffic Exchange::unpack(const Order& order, std::span<const std::span<const std::byte>> payloads,
                          std::optional<SparseView> mine, std::span<float> out, std::span<float> residual) {
-  Traffic traffic{.bad = some_empty(messages)};
+  Traffic traffic{.bad = some_empty(payloads)};
   if (traffic.bad) return traffic;
   traffic.entries_sent = mine->size();
   keep_rounding(*mine, residual);
@@ -147,7 +147,7 @@ Traffic Exchange::unpack(const Order& order, std::span<const std::span<const std
   const Stamp stamp = stamp_of(order);
   const float scale = 1 / static_cast<float>(comm_.size());
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {  // in the order of ranks, on every rank
-    decode(rank, messages[rank], stamp, scale, out, traffic);
+    decode(rank, payloads[rank], stamp, scale, out, traffic);
   }
   return traffic;
 }
@@ -155,7 +155,7 @@ Traffic Exchange::unpack(const Order& order, std::span<const std::span<const std
 Traffic Exchange::by_all_gather(const Order& order, std::optional<SparseView> mine, std::span<float> out,
                                 std::span<float> residual) {
   const std::size_t bytes =
-      collector_.gather(pack(order, mine), static_cast<double>(entries_) / order.factor, order.quick);
+      collector_.gather(pack(order, mine), static_cast<double>(entries_) / order.factor, order.one_round);
   Traffic traffic = unpack(order, views_of(collector_.messages()), mine, out, residual);
   traffic.bytes_sent = traffic.bytes_received = bytes;
   return traffic;
@@ -169,10 +169,42 @@ Stamp Exchange::part_of(std::size_t rank, Stamp stamp) const {
   return stamp;
 }
 
+// Each rank sums up a part of the positions: a share of the entries goes to each. Then the largest sums
+// go to all ranks, twice as many as a rank's share of what was sent, so that the volume does not grow with
+// the number of ranks; the rank that summed the others up keeps them in its residual.
 Traffic Exchange::by_reduce_scatter(const Order& order, std::optional<SparseView> mine, std::span<float> out,
                                     std::span<float> residual) {
   const Stamp stamp = stamp_of(order);
+  const auto ranks = static_cast<double>(comm_.size());
   Traffic traffic;
+  traffic.bad = !scatter_shares(stamp, mine, residual, traffic);
+  if (traffic.bad) return traffic;
+  const Stamp part = part_of(comm_.rank(), stamp);
+  sum_shares(part, traffic);
+  const auto sent = static_cast<double>(mine->size());
+  choose_sums(part, std::max<std::size_t>(1, static_cast<std::size_t>(2 * sent / ranks)), residual);
+
+  const auto message = wire_.encode(reduced_, part, values_);
+  keep_rounding(reduced_, residual);
+  const double expected = 2 * static_cast<double>(entries_) / order.factor / ranks;
+  const std::size_t bytes = collector_.gather(message, expected, order.one_round);
+  traffic.entries_sent = mine->size();
+  traffic.bytes_sent += bytes;
+  traffic.bytes_received += bytes;
+  std::ranges::fill(out, 0.0f);
+  const float scale = 1 / static_cast<float>(comm_.size());
+  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
+    const Stamp theirs = part_of(rank, stamp);
+    decode(rank, collector_.messages()[rank], theirs, scale, out.subspan(theirs.begin, theirs.entries),
+           traffic);
+  }
+  return traffic;
+}
+
+// Sends each rank its share of `mine`, and receives the shares of this rank's part. False if some rank has
+// bad numbers: its messages are empty.
+bool Exchange::scatter_shares(const Stamp& stamp, std::optional<SparseView> mine, std::span<float> residual,
+                              Traffic& traffic) {
   parts_.resize(comm_.size());
   std::vector<std::span<const std::byte>> views;
   std::size_t begin = 0;
@@ -195,24 +227,23 @@ Traffic Exchange::by_reduce_scatter(const Order& order, std::optional<SparseView
     if (rank != comm_.rank()) traffic.bytes_sent += parts_[rank].size();
   }
   comm_.all_to_all(views, received_);
-  traffic.bad = some_empty(views_of(received_));
-  if (traffic.bad) return traffic;
+  if (some_empty(views_of(received_))) return false;
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
     if (rank != comm_.rank()) traffic.bytes_received += received_[rank].size();
   }
+  return true;
+}
 
-  // This rank's part: the sum over ranks, in their order.
-  const Stamp part = part_of(comm_.rank(), stamp);
+// Adds up the shares of this rank's part, in the order of ranks.
+void Exchange::sum_shares(const Stamp& part, Traffic& traffic) {
   sums_.assign(part.entries, 0.0f);
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
     decode(rank, received_[rank], part, 1, sums_, traffic);
   }
+}
 
-  // Of the sums the largest are told to everybody, twice a rank's share of what was
-  // sent, so that the volume does not grow with the number of ranks. The rest waits here.
-  const auto sent = static_cast<double>(mine->size());
-  const std::size_t keep =
-      std::max<std::size_t>(1, static_cast<std::size_t>(2 * sent / static_cast<double>(comm_.size())));
+// Puts the `keep` largest sums into reduced_, and the others into the residual; all, if there is none.
+void Exchange::choose_sums(const Stamp& part, std::size_t keep, std::span<float> residual) {
   const auto nonzero =
       static_cast<std::size_t>(std::count_if(sums_.begin(), sums_.end(), [](float x) { return x != 0; }));
   Scratch scratch;
@@ -228,21 +259,6 @@ Traffic Exchange::by_reduce_scatter(const Order& order, std::optional<SparseView
       residual[part.begin + i] += sums_[i];
     }
   }
-  const auto message = wire_.encode(reduced_, part, values_);
-  keep_rounding(reduced_, residual);
-  traffic.entries_sent = mine->size();
-  const double told = 2 * static_cast<double>(entries_) / order.factor / static_cast<double>(comm_.size());
-  const std::size_t bytes = collector_.gather(message, told, order.quick);
-  traffic.bytes_sent += bytes;
-  traffic.bytes_received += bytes;
-  std::ranges::fill(out, 0.0f);
-  const float scale = 1 / static_cast<float>(comm_.size());
-  for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
-    const Stamp theirs = part_of(rank, stamp);
-    decode(rank, collector_.messages()[rank], theirs, scale, out.subspan(theirs.begin, theirs.entries),
-           traffic);
-  }
-  return traffic;
 }
 
 // All ranks drew the same positions: only values travel.

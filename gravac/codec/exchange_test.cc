@@ -148,10 +148,11 @@ TEST(Exchange, LearnsHowLongMessagesAre) {
     testing::Counting counting(comm);
     Exchange exchange(counting, kClock, 10'000, Values::fp32);
     std::vector<float> out(10'000), residual(10'000);
-    const auto operations = [&](double factor, std::uint64_t step, bool quick = true) {
+    const auto operations = [&](double factor, std::uint64_t step, bool one_round = true) {
       counting.operations = 0;
       const Sparse mine = chosen(10'000, comm.rank(), 1, false, 1 / factor);
-      exchange.mean_sparse({Send::candidate, Route::all_gather, factor, step, quick}, mine, out, residual);
+      exchange.mean_sparse({Send::candidate, Route::all_gather, factor, step, one_round}, mine, out,
+                           residual);
       return counting.operations;
     };
     EXPECT_EQ(operations(10, 1), 2u);

@@ -1,97 +1,82 @@
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <optional>
-#include <span>
-#include <vector>
+#include <utility>
 
+#include "gravac/codec/codec.h"
 #include "gravac/codec/exchange.h"
 #include "gravac/codec/select/step.h"
-#include "gravac/comm/comm.h"
 #include "gravac/memory/momentum.h"
-#include "gravac/util/clock.h"
 
 namespace gravac {
 
-struct AggregatorOptions {
-  StepOptions step;
-  std::optional<MomentumOptions> momentum;  // the second kind of memory; nothing: the plain residual
-  std::optional<Route> route;               // nothing: the quickest, step by step
-  Values values = Values::fp32;
-  Facts facts;                            // more that must be equal on all ranks, by name
-  bool residual_norm = false;             // report it; costs a read of the residual
-  bool hold_unused = false;               // Overlap: a segment whose gradient is 0 keeps what waits
-  std::vector<std::size_t> cuts;          // dense gradients travel in pieces that end here, ascending
-  double compress_seconds_per_entry = 0;  // spent on a virtual clock for every entry looked at
-};
-
-// What to look for in a gradient.
-struct Question {
-  std::optional<Plan> plan;                 // nothing: all of it will be sent
-  std::span<const double> segment_factors;  // take the plan's place unless empty
-  std::optional<Thresholds> thresholds;     // where the plan's cuts lie, if that is settled already
-  Send expected = Send::candidate;          // what will probably be sent
-};
-
-// The way of a gradient, or of a part of it, through a step: what waits for it, what
-// is chosen from it, how it crosses the network.
-class Lane {
+// Sends the entries that a compressor selects, as positions and values, and keeps the others in a
+// residual that is added to the next gradient (error feedback).
+class SelectingCodec final : public Codec {
  public:
-  Lane(const Layout& layout, const AggregatorOptions& options, Comm& comm, Clock& clock);
+  SelectingCodec(const Layout& layout, const EngineOptions& options, Comm& comm, Clock& clock);
 
-  // Lets the gradient enter the memory and finds what survives. One of the next two must follow.
   Measurement measure(std::span<const float> gradient, std::span<const float> weights,
-                      const Question& question);
+                      const Request& request) override;
+  Traffic mean(const Agreed<Order>& order, std::span<float> gradient) override;
+  Traffic mean_raw(std::span<float> gradient, std::span<const float> weights) override;
+  void enter_sum(std::span<float> gradient) override;
+  Traffic end_sum(std::span<float> gradient, const std::function<void()>& wait) override;
+  bool can_sum() const override { return !momentum_; }
+  std::span<const std::byte> pack(const Agreed<Order>& order) override;
+  Traffic unpack(const Agreed<Order>& order, std::span<const std::span<const std::byte>> payloads,
+                 std::span<float> gradient) override;
+  void close(bool good, std::span<float> mean) override;
+  void sample(std::span<const float> gradient, std::size_t stride, MagnitudeHistogram& histogram) override;
 
-  // The gradient becomes the mean over ranks of what was ordered; the rest waits. If some rank
-  // has bad numbers, here or elsewhere, an order that tells of them changes nothing: send_raw must follow.
-  Traffic send(const Order& order, std::span<float> gradient);
-
-  // The same in two halves, for orders by all-gather: this rank's message, and what is made of
-  // everybody's, by rank.
-  std::span<const std::byte> pack(const Order& order);
-  Traffic unpack(const Order& order, std::span<const std::span<const std::byte>> messages,
-                 std::span<float> gradient);
-
-  // The gradient, not measured before, becomes the mean over ranks: a dense step in which
-  // nothing waits. Bad numbers show in its energy. Its sum may be under way: `wait` waits for it.
-  Traffic send_plain(std::span<float> gradient, const std::function<void()>& wait = {});
-
-  // Some rank has bad numbers: the raw gradients go out, so that the caller's own
-  // overflow logic sees them; the memories are as if the step had not been.
-  Traffic send_raw(std::span<float> gradient, std::span<const float> weights);
-
-  // The step is good: the mean becomes what the caller's optimizer, with its momentum, should see.
-  void hand_over(std::span<float> mean);
-
-  // Gradients are `ratio` times as large from now on: so is what waits. Between steps.
-  void rescale(float ratio);
-
-  // State besides what waits, for checkpoints.
-  static constexpr std::size_t kNumbers = 3;
-  std::vector<double> numbers();
-  void restore(std::span<const double> numbers, std::span<const float> residual);  // throws Error
+  std::vector<Memory*> memories() override;
+  std::vector<double> numbers() const override;
+  void check(std::span<const double> numbers) const override;
+  void restore(std::span<const double> numbers) override;
 
   Step& step() { return step_; }
-  std::span<float> velocity() { return momentum_ ? momentum_->velocity() : std::span<float>(); }
-  std::span<float> previous() { return momentum_ ? momentum_->previous() : std::span<float>(); }
 
  private:
-  void take(const Order& order);
-  void taken(Traffic& traffic);
-  std::span<float> residual() { return options_.step.feedback ? step_.residual() : std::span<float>(); }
+  // What was done in this step, and so what close() has to do.
+  enum class Done { nothing, taken, summed };
 
-  AggregatorOptions options_;
+  void take(const Order& order);
+  Traffic taken(Traffic traffic, std::span<float> gradient);
+  std::span<float> residual() {
+    return options_.step.feedback ? step_.residual().values() : std::span<float>();
+  }
+  bool unused(const Segment& segment, std::span<const float> gradient) const;
+  void set_aside(std::span<const float> gradient);
+  void put_back();
+  void round_for_caller(std::span<float> mean, bool all_of_it);
+
+  EngineOptions options_;
+  Layout layout_;
   Clock& clock_;
   Step step_;
   std::optional<Momentum> momentum_;
   Exchange exchange_;
-  bool measured_ = false;           // usable numbers have entered the step
+
+  Done done_ = Done::nothing;
+  bool measured_ = false;           // good numbers have entered the step
   bool corrected_ = false;          // and the momentum
-  std::optional<SparseView> mine_;  // what was taken of it
+  std::optional<SparseView> mine_;  // what was taken from it
   double take_seconds_ = 0;
+
+  // Parts of memories that are kept out of a sparse step, because their segments are unused in it.
+  struct Aside {
+    Memory* memory;
+    std::size_t begin;
+    std::vector<float> values;
+  };
+  std::vector<Aside> aside_;
+  // Which segments' residuals may not be 0, by segment. Dense steps look at no others, so that a
+  // parameter that no rank uses any more costs them nothing.
+  std::vector<bool> holds_;
+  std::vector<bool> entered_;  // those that were added to the gradient by enter_sum()
+  // By how much means were beyond what the caller can store: kept once the step is known to be good.
+  std::vector<std::pair<std::size_t, float>> excess_;
+  std::vector<float> stored_;
 };
 
 }  // namespace gravac

@@ -7,25 +7,29 @@
 
 namespace gravac {
 
-// Collects everybody's messages, and learns how long they are.
+// Gathers one message from every rank, and learns how long they are, so that in the next step they can
+// travel in one round instead of two.
 class Collector {
  public:
   explicit Collector(Comm& comm) : comm_(comm) {}
 
-  // Everybody's `mine`, which is for so many entries as were ordered. Lengths are told first; or, if
-  // that is to be `quick`, messages travel at the length seen before, and what does not fit follows.
-  // Returns the bytes that this rank sent, and received.
-  std::size_t gather(std::span<const std::byte> mine, double ordered, bool quick);
+  // Gathers `mine` from every rank. `expected_entries` is how many entries the message was ordered to
+  // hold, the same number on all ranks. If `one_round`, messages travel at the length that was last seen
+  // for so many entries, and only what does not fit follows in a second round; if not, the first round
+  // tells the lengths. Returns the bytes that this rank sent, and received.
+  std::size_t gather(std::span<const std::byte> mine, double expected_entries, bool one_round);
   const Messages& messages() const { return messages_; }
 
-  // State, for checkpoints: bytes of a message for every entry ordered, as last seen; 0: not yet.
+  // State, for checkpoints: bytes of the longest message per expected entry, as last seen; 0: none yet.
+  // Equal on all ranks.
   double seen() const { return seen_; }
-  void set_seen(double bytes);  // throws Error
+  void set_seen(double bytes) { seen_ = bytes; }
+  static void check(double seen);  // throws Error for a number that seen() cannot return
 
  private:
   Comm& comm_;
   Messages messages_;
-  double seen_ = 0;  // equal on all ranks
+  double seen_ = 0;
 };
 
 }  // namespace gravac

@@ -28,6 +28,7 @@ std::size_t Comm::all_gather(std::span<const std::byte> mine, Messages& all, std
   std::vector<std::size_t> lengths;
   for (std::size_t rank = 0; rank < size(); ++rank) {
     std::memcpy(&length, gathered_.data() + rank * padded_.size(), sizeof length);
+    check_length(rank, length);
     lengths.push_back(length);
   }
   all.resize(lengths);
@@ -50,6 +51,11 @@ std::size_t Comm::all_gather(std::span<const std::byte> mine, Messages& all, std
   all_gather(std::span<const std::byte>(padded_), std::span<std::byte>(gathered_));
   collect(room, 0);
   return sizeof length + longest;
+}
+
+void Comm::check_length(std::size_t rank, std::uint64_t bytes) const {
+  require(bytes <= longest_, "comm: rank ", rank, " announces a message of ", bytes, " bytes, at most ",
+          longest_, " expected (step ", step_, ")");
 }
 
 std::vector<double> Comm::all_gather(std::span<const double> mine) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -34,11 +35,11 @@ class Messages {
   std::vector<std::size_t> ends_;
 };
 
-// A group of ranks and what they can do together; knows bytes and floats, not
-// what they mean. All ranks call the same operations in the same order, from one
-// thread each. An operation that a rank does not join within the timeout throws
-// an Error on all others that names the missing ranks, the operation, the step
-// and the time waited; the group is then of no more use.
+// A group of ranks and what they can do together; knows bytes and floats, not what they mean. All ranks
+// call the same operations in the same order, one operation at a time: from any thread, but never from two
+// at once. (Engines that work during backward call from two threads and take care of that themselves.)
+// An operation that a rank does not join within the timeout throws an Error on all others that names the
+// missing ranks, the operation, the step and the time waited; the group is then of no more use.
 class Comm {
  public:
   virtual ~Comm() = default;
@@ -47,36 +48,52 @@ class Comm {
   virtual std::size_t size() const = 0;
 
   // Replaces `values` by their sums over ranks, equal to the bit on all of them.
-  // REQUIRES: the same size everywhere.
+  // REQUIRES: the same size on all ranks.
   virtual void all_reduce(std::span<float> values) = 0;
 
-  // Everybody's `mine`, all of one length, into `all`, by rank.
-  // REQUIRES: the same size everywhere; all.size() == size() * mine.size().
+  // Gathers `mine` from every rank into `all`, by rank.
+  // REQUIRES: the same size on all ranks; all.size() == size() * mine.size().
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
   // Sends parts[i] to rank i, and receives what each rank had for this one.
   // Lengths are arbitrary, zero included. REQUIRES: parts.size() == size().
   virtual void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) = 0;
 
-  // Begins an all_reduce, which may still be under way when this returns, and several may be;
-  // calling what it returns waits for the end, as all_reduce does. Returns nothing, and begins
-  // nothing, where that cannot be done. REQUIRES: no other operation meanwhile.
+  // Begins an all_reduce that may still be under way when this returns; several may be. What it returns
+  // is a function that waits for the end, and throws what all_reduce would. Until then the backend writes
+  // into `values`. Returns nothing, and begins nothing, if the backend cannot do that.
+  // REQUIRES: no other kind of operation while any of them is under way.
   virtual std::function<void()> start_all_reduce([[maybe_unused]] std::span<float> values) { return {}; }
 
-  // Everybody's `mine`, of any length. One operation if none is longer than `room`, the same
-  // everywhere; else what is left of them in a second. Returns how many bytes a message took.
+  // Gathers `mine`, of any length, from every rank. One operation if none is longer than `room`, which is
+  // equal on all ranks; if one is, the rest of the messages follows in a second. Returns how many bytes
+  // each rank sent to each other.
   std::size_t all_gather(std::span<const std::byte> mine, Messages& all, std::size_t room = 0);
 
-  // Everybody's numbers, by rank: the same on all ranks whatever the backend, so
-  // that whatever is computed from them alone is agreed. REQUIRES: the same size everywhere.
+  // Gathers numbers from every rank, by rank: equal on all ranks to the bit, whatever the backend.
+  // REQUIRES: the same size on all ranks.
   std::vector<double> all_gather(std::span<const double> mine);
 
   // The step that error messages will name.
   void set_step(std::uint64_t step) { step_ = step; }
   std::uint64_t step() const { return step_; }
 
+  // Messages of up to so many bytes will come. A rank that announces a longer one is an error: its
+  // length is not trusted with an allocation.
+  void expect_messages_of(std::size_t bytes) { longest_ = std::max(longest_, bytes); }
+  // Throws Error if a message that `rank` announces is longer than was to be expected.
+  void check_length(std::size_t rank, std::uint64_t bytes) const;
+
+ protected:
+  // For a comm that passes operations on to another: what was said of the outer one holds for the inner.
+  void prepare(Comm& inner) const {
+    inner.step_ = step_;
+    inner.longest_ = std::max(inner.longest_, longest_);
+  }
+
  private:
   std::uint64_t step_ = 0;
+  std::size_t longest_ = std::size_t{1} << 20;  // enough for what ranks compare before they begin
   std::vector<std::byte> padded_, gathered_;
 };
 

@@ -8,6 +8,7 @@
 #include <semaphore>
 
 #include "gravac/comm/thread_comm.h"
+#include "gravac/testing.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
@@ -162,6 +163,35 @@ TEST(Handshake, NamesWhatDiffersOnEveryRank) {
 TEST(NameRanks, ReadsWell) {
   EXPECT_EQ(name_ranks(std::vector<std::size_t>{3}), "rank 3");
   EXPECT_EQ(name_ranks(std::vector<std::size_t>{1, 2, 5}), "ranks 1, 2 and 5");
+}
+
+// A rank that announces more than can come is not trusted with an allocation.
+class Boasting final : public testing::Relay {
+ public:
+  using Comm::all_gather;
+  using Relay::Relay;
+  void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    Relay::all_gather(mine, all);
+    const std::uint64_t length = std::uint64_t{1} << 60;
+    std::memcpy(all.data() + mine.size(), &length, sizeof length);  // rank 1's
+  }
+};
+
+TEST(Comm, RefusesALengthThatNoMessageCanHave) {
+  run_ranks(2, [](Comm& comm) {
+    Boasting boasting(comm);
+    boasting.expect_messages_of(1000);
+    const std::vector<std::byte> mine(10);
+    Messages all;
+    try {
+      boasting.all_gather(std::span<const std::byte>(mine), all);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(
+          std::string(error.what()).find("comm: rank 1 announces a message of 1152921504606846976 bytes"), 0u)
+          << error.what();
+    }
+  });
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ PacedComm::PacedComm(Comm& inner, const Link& link, Clock& clock)
 
 // All ranks are here; returns when the last of them came.
 double PacedComm::begin() {
-  inner_.set_step(step());
+  prepare(inner_);
   const double now = clock_.now();
   const std::vector<double> all = inner_.all_gather(std::span<const double>(&now, 1));
   return virtual_ ? *std::max_element(all.begin(), all.end()) : clock_.now();

@@ -1,47 +1,71 @@
 #include "gravac/comm/route.h"
 
-#include <string>
-
-#include "gravac/util/require.h"
+#include "gravac/util/names.h"
 
 namespace gravac {
+namespace {
+
+// A ring: each rank sends a share of `bytes` to its neighbour, 2 (ranks - 1) times.
+Volume ring(double ranks, double bytes) {
+  return {2 * (ranks - 1), 2 * (ranks - 1) / ranks * bytes};
+}
+
+Volume dense_volume(const Load& load) {
+  return ring(load.ranks, 4 * load.entries);
+}
+
+Volume all_gather_volume(const Load& load) {
+  return {(load.lengths_known ? 1 : 2) * (load.ranks - 1), (load.ranks - 1) * load.payload};
+}
+
+// A share of the payload to each rank; then from each rank the sums of its share, taken to
+// be twice as long.
+Volume reduce_scatter_volume(const Load& load) {
+  const double others = load.ranks - 1;
+  return {(load.lengths_known ? 2 : 3) * others,
+          others / load.ranks * load.payload + others / load.ranks * 2 * load.payload};
+}
+
+Volume shared_volume(const Load& load) {
+  return ring(load.ranks, load.payload);
+}
+
+// The table of routes. A new one has a line here, a value in Route, and its exchange in codec/exchange.cc.
+constexpr RouteInfo kRoutes[] = {
+    {"auto", "Takes the route that is predicted to be the quickest, anew on every step.", std::nullopt,
+     nullptr},
+    {"dense", "Adds up whole gradients by an all-reduce.", Route::dense, dense_volume},
+    {"all-gather", "Sends the entries chosen by each worker to all workers.", Route::all_gather,
+     all_gather_volume},
+    {"reduce-scatter", "Lets each worker add up one share of the positions and send the sums to all.",
+     Route::reduce_scatter, reduce_scatter_volume},
+    {"shared", "Adds up values alone, for a compressor that picks the same positions on all workers.",
+     Route::shared, shared_volume},
+};
+
+const RouteInfo& info_of(Route route) {
+  for (const RouteInfo& info : kRoutes) {
+    if (info.route == route) return info;
+  }
+  throw Error("exchange: a route that is not in the table");
+}
+
+}  // namespace
+
+std::span<const RouteInfo> routes() {
+  return kRoutes;
+}
 
 std::string_view to_string(Route route) {
-  switch (route) {
-    case Route::dense:
-      return "dense";
-    case Route::all_gather:
-      return "all-gather";
-    case Route::reduce_scatter:
-      return "reduce-scatter";
-    case Route::shared:
-      return "shared";
-  }
-  return "";
+  return info_of(route).name;
 }
 
 std::optional<Route> route_from_string(std::string_view name) {
-  if (name == "auto") return std::nullopt;
-  for (const Route route : {Route::dense, Route::all_gather, Route::reduce_scatter, Route::shared}) {
-    if (name == to_string(route)) return route;
-  }
-  throw Error("exchange: no such exchange '" + std::string(name) +
-              "'; known: auto, dense, all-gather, reduce-scatter, shared");
+  return entry_named(kRoutes, name, "exchange", "exchange").route;
 }
 
-Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool quick) {
-  const auto n = static_cast<double>(ranks);
-  switch (route) {
-    case Route::dense:  // a ring, there and back
-      return {2 * (n - 1), 2 * (n - 1) / n * 4 * entries};
-    case Route::all_gather:  // lengths first
-      return {(quick ? 1 : 2) * (n - 1), (n - 1) * payload};
-    case Route::reduce_scatter:  // a share to each; then lengths; then twice a share from each
-      return {(quick ? 2 : 3) * (n - 1), (n - 1) / n * payload + (n - 1) / n * 2 * payload};
-    case Route::shared:
-      return {2 * (n - 1), 2 * (n - 1) / n * payload};
-  }
-  return {};
+Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool lengths_known) {
+  return info_of(route).volume({static_cast<double>(ranks), entries, payload, lengths_known});
 }
 
 }  // namespace gravac

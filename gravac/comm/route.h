@@ -2,21 +2,18 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace gravac {
 
-// The ways in which ranks can come by the mean of what each of them sends.
+// The ways in which ranks compute the mean of the entries that each of them sends.
 enum class Route {
-  dense,           // all-reduce of all entries
-  all_gather,      // everybody's chosen entries to everybody
-  reduce_scatter,  // each rank sums up a part of the positions, then tells everybody
-  shared,          // all-reduce of values at positions that all ranks drew alike
+  dense,           // all-reduce of the whole gradient
+  all_gather,      // every rank's entries go to every rank
+  reduce_scatter,  // each rank adds up the entries of its share of the positions and sends the sums to all
+  shared,          // all-reduce of the values alone, at positions that are the same on all ranks
 };
-
-std::string_view to_string(Route route);
-// "auto" is no route: nothing. Throws Error for unknown names.
-std::optional<Route> route_from_string(std::string_view name);
 
 // What an exchange costs: rounds of latency and bytes through a rank's link. A
 // rank's link is taken to send and receive at the same time.
@@ -25,8 +22,31 @@ struct Volume {
   double bytes = 0;
 };
 
-// Volumes of each route, for `ranks` ranks, `entries` entries, payloads of
-// `payload` bytes (as sent by each rank).
-Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool quick = false);
+// What an exchange is asked to do.
+struct Load {
+  double ranks = 1;
+  double entries = 0;  // of the gradient
+  double payload = 0;  // bytes that each rank sends
+  // Ranks know the length of each other's payload, and need no round to ask for it.
+  bool lengths_known = false;
+};
+
+// A line of the table of routes, in route.cc.
+struct RouteInfo {
+  std::string_view name;
+  std::string_view description;  // one sentence
+  std::optional<Route> route;    // nothing for "auto", which chooses one of the others on every step
+  Volume (*volume)(const Load&) = nullptr;
+};
+
+std::span<const RouteInfo> routes();
+
+std::string_view to_string(Route route);
+// The route called `name`; nothing for "auto". Throws Error that lists the known names.
+std::optional<Route> route_from_string(std::string_view name);
+
+// What `route` costs with `ranks` ranks, a gradient of `entries` entries and payloads of
+// `payload` bytes from each rank.
+Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool lengths_known = false);
 
 }  // namespace gravac

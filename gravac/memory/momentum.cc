@@ -10,7 +10,10 @@
 namespace gravac {
 
 Momentum::Momentum(std::size_t entries, const MomentumOptions& options)
-    : options_(options), entries_(entries) {
+    : options_(options),
+      entries_(entries),
+      velocity_("velocity", entries),
+      previous_("previous", options.optimizer > 0 ? entries : 0, Memory::Sharing::equal) {
   const auto within = [](const char* name, double value, bool good, const char* range) {
     require(good, "momentum: ", name, " ", value, " found, ", range, " expected");
   };
@@ -21,10 +24,6 @@ Momentum::Momentum(std::size_t entries, const MomentumOptions& options)
   within("optimizer-momentum", options.optimizer, options.optimizer >= 0 && options.optimizer < 1,
          "0 <= momentum < 1");
   within("ranks", options.ranks, options.ranks >= 1, "at least 1");
-  velocity_.reserve(std::max<std::size_t>(entries, 1));
-  std::fill(velocity().begin(), velocity().end(), 0.0f);
-  if (options.optimizer > 0) previous_.reserve(std::max<std::size_t>(entries, 1));
-  std::fill(previous().begin(), previous().end(), 0.0f);
 }
 
 void Momentum::check(std::span<const float> gradient, std::span<const float> weights) const {
@@ -42,7 +41,7 @@ bool Momentum::correct(std::span<const float> gradient, std::span<const float> w
   const double limit = options_.clip / std::sqrt(static_cast<double>(options_.ranks));
   scale_ = options_.clip > 0 && norm > limit ? static_cast<float>(limit / norm) : 1.0f;
   const auto m = static_cast<float>(options_.momentum), decay = static_cast<float>(options_.weight_decay);
-  float* u = velocity_.data();
+  float* u = velocity_.values().data();
   for (std::size_t i = 0; i < entries_; ++i) u[i] = m * u[i] + scale_ * gradient[i];
   if (decay > 0) {
     for (std::size_t i = 0; i < entries_; ++i) u[i] += decay * weights[i];
@@ -55,7 +54,7 @@ void Momentum::undo(std::span<const float> gradient, std::span<const float> weig
   if (options_.momentum == 0) return;  // the next gradient replaces the velocity anyway
   const auto inverse = static_cast<float>(1 / options_.momentum),
              decay = static_cast<float>(options_.weight_decay);
-  float* u = velocity_.data();
+  float* u = velocity_.values().data();
   for (std::size_t i = 0; i < entries_; ++i) {
     const float decayed = decay > 0 ? decay * weights[i] : 0;
     u[i] = (u[i] - decayed - scale_ * gradient[i]) * inverse;
@@ -64,23 +63,18 @@ void Momentum::undo(std::span<const float> gradient, std::span<const float> weig
 
 void Momentum::sent(std::span<const std::uint32_t> positions) {
   if (!options_.masking) return;
-  for (const std::uint32_t position : positions) velocity_.data()[position] = 0;
+  const std::span<float> velocity = velocity_.values();
+  for (const std::uint32_t position : positions) velocity[position] = 0;
 }
 
 void Momentum::undo_optimizer(std::span<float> update) {
   const auto m = static_cast<float>(options_.optimizer);
-  const std::span<float> before = previous();
+  const std::span<float> before = previous_.values();
   for (std::size_t i = 0; i < before.size(); ++i) {
     const float given = update[i];
     update[i] = given - m * before[i];
     before[i] = given;
   }
-}
-
-double warmup_factor(double factor, unsigned epoch, unsigned warmup_epochs) {
-  keep_count(0, factor);
-  if (epoch >= warmup_epochs) return factor;
-  return std::pow(factor, (epoch + 1.0) / (warmup_epochs + 1.0));
 }
 
 }  // namespace gravac

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "gravac/policy/policy.h"
+#include "gravac/policy/policies.h"
 #include "gravac/policy/policy_state.h"
 #include "gravac/util/layout.h"
 #include "gravac/util/require.h"
@@ -79,10 +79,29 @@ class AccordionPolicy final : public Policy {
   double effective_ = 0;
 };
 
+constexpr OptionInfo kOptions[] = {
+    {kPolicyOptions, "threshold", OptionInfo::Kind::number, "T", "0.5",
+     "Relative change of a layer's gradient norm from which on it is sent at --factor-min"},
+};
+constexpr SharedOption kShared[] = {{"factor-min"}, {"factor-max"}, {"interval", "100"}};
+
+std::unique_ptr<Policy> from_options(const PolicyInput& input) {
+  const OptionReader& options = input.options;
+  return make_accordion_policy({.low = options.number("factor-min"),
+                                .high = options.number("factor-max"),
+                                .threshold = options.number("threshold"),
+                                .interval = options.number("interval", AccordionOptions().interval),
+                                .segments = input.segments});
+}
+
 }  // namespace
 
 std::unique_ptr<Policy> make_accordion_policy(const AccordionOptions& options) {
   return std::make_unique<AccordionPolicy>(options);
+}
+
+PolicyEntry accordion_policy() {
+  return {.make = from_options, .options = kOptions, .shared_options = kShared};
 }
 
 }  // namespace gravac

@@ -5,12 +5,26 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gravac/policy/policy.h"
+#include "gravac/policy/policies.h"
 #include "gravac/policy/policy_state.h"
+#include "gravac/util/layout.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
 namespace {
+
+// minimum, minimum * 2^exponent(1), minimum * 2^exponent(2), ... up to maximum.
+template <class Exponent>
+std::vector<double> ladder(double minimum, double maximum, const Exponent& exponent) {
+  keep_count(0, minimum);
+  keep_count(0, maximum);
+  require(minimum <= maximum, "ladder: minimum ", minimum, " is above maximum ", maximum);
+  std::vector<double> factors = {minimum};
+  for (int i = 1; factors.back() < maximum; ++i) {
+    factors.push_back(std::min(maximum, minimum * std::exp2(exponent(i))));
+  }
+  return factors;
+}
 
 bool within(double a, double b, double omega) {
   return std::abs(a - b) <= omega * std::abs(b);
@@ -147,10 +161,55 @@ class GravacPolicy final : public Policy {
   double effective_ = 0;
 };
 
+using enum OptionInfo::Kind;
+
+constexpr OptionInfo kOptions[] = {
+    {kPolicyOptions, "epsilon", number, "E", "0.7", "Lowest gain at which a factor may be used", 0, 1},
+    {kPolicyOptions, "omega", number, "W", "0.01",
+     "Relative difference below which two gains or throughputs count as equal", 0, 1, false, true},
+    {kPolicyOptions, "window", count, "STEPS", "500", "Steps between changes of the factors", 1},
+    {kPolicyOptions, "smoothing", number, "S", "",
+     "Weight of a new value in moving averages (default: workers / 100)", 0, 1, true},
+    {kPolicyOptions, "ladder", choice, "exponential|geometric", "exponential",
+     "Try factors of --factor-min times 2, 4, 16, 256 (exponential) or 2, 4, 8, 16 (geometric)"},
+    {kPolicyOptions, "gain", choice, "error-fed|gradient", "gradient",
+     "Divide the energy kept by that of gradient plus residual (error-fed) or of the gradient"},
+};
+constexpr SharedOption kShared[] = {{"factor-min"}, {"factor-max"}};
+
+std::unique_ptr<Policy> from_options(const PolicyInput& input) {
+  const OptionReader& options = input.options;
+  const double minimum = options.number("factor-min"), maximum = options.number("factor-max");
+  return make_gravac_policy({.ladder = options.choice("ladder") == "exponential"
+                                           ? exponential_ladder(minimum, maximum)
+                                           : geometric_ladder(minimum, maximum),
+                             .epsilon = options.number("epsilon"),
+                             .omega = options.number("omega"),
+                             .window = options.number<std::size_t>("window"),
+                             .smoothing = options.number("smoothing", default_smoothing(input.ranks)),
+                             .gain = gain_from_string(options.text("gain"))});
+}
+
 }  // namespace
+
+std::vector<double> exponential_ladder(double minimum, double maximum) {
+  return ladder(minimum, maximum, [](int i) { return std::exp2(i - 1); });
+}
+
+std::vector<double> geometric_ladder(double minimum, double maximum) {
+  return ladder(minimum, maximum, [](int i) { return static_cast<double>(i); });
+}
+
+double default_smoothing(std::size_t ranks) {
+  return std::clamp(static_cast<double>(ranks) / 100, 0.01, 1.0);
+}
 
 std::unique_ptr<Policy> make_gravac_policy(const GravacOptions& options) {
   return std::make_unique<GravacPolicy>(options);
+}
+
+PolicyEntry gravac_policy() {
+  return {.make = from_options, .options = kOptions, .shared_options = kShared};
 }
 
 }  // namespace gravac

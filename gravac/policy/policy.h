@@ -33,12 +33,12 @@ struct Outcome {
 // A policy's state as named numbers, for checkpoints and for people.
 using PolicyState = std::vector<std::pair<std::string, std::vector<double>>>;
 
-// Decides, step after step, how hard to compress. Performs no I/O, reads no
-// clock and sees only numbers that all ranks agree on; so all ranks, each with
-// its own copy, reach the same decisions. Each step is plan, decide, record; how
-// long a step took is agreed along with the next one's energies, so what is
-// recorded is the step before. A step with bad numbers is plan alone, and teaches
-// the policy nothing.
+// Decides on every step by which factor to compress. Performs no I/O, reads no
+// clock and sees only numbers that all ranks agree on, so that all ranks, each with
+// its own copy, reach the same decisions. In each step the engine calls plan(),
+// decide() and record(). Ranks agree on how long a step took together with the next
+// step's energies, so record() tells of the step before. In a step whose gradient
+// has NaN or infinite values only plan() is called.
 class Policy {
  public:
   virtual ~Policy() = default;
@@ -48,34 +48,34 @@ class Policy {
   // The factors to try in this step; empty: send dense.
   virtual std::optional<Plan> plan() const = 0;
 
-  // What to send, given the energies summed over ranks. After an empty plan it
-  // is Send::dense. The answer may differ from step to step even for equal energies.
+  // What to send, given the energies summed over ranks; Send::dense after an empty plan.
+  // Changes the policy's state: equal energies may be answered differently on the next step.
   virtual Send decide(const Energy& energy) = 0;
 
-  // What the step before the one decided upon was like.
+  // What the step before the one just decided was like.
   virtual void record(const Outcome& outcome) = 0;
 
   // Steps of dense training that the steps so far were worth.
   virtual double effective_steps() const = 0;
 
-  // Everything that changes. A policy with equal options that loads what
-  // another saved goes on exactly like it. load() throws Error, and changes
-  // nothing, for a state that is not its own.
+  // Everything that changes from step to step. A policy with the same options that
+  // loads what another saved decides exactly like it from then on. load() throws
+  // Error, and changes nothing, for a state saved by another policy.
   virtual PolicyState save() const = 0;
   virtual void load(const PolicyState& state) = 0;
 
   virtual std::unique_ptr<Policy> clone() const = 0;
 
-  // Policies that choose for each segment separately: how many steps of
-  // aggregated gradients they want summed up before observe() is called with
-  // the norm of each segment's sum; 0 for the others.
+  // For policies that choose a factor for each segment: the number of steps whose
+  // averaged gradients the engine sums up before it calls observe() with the norm of
+  // each segment's sum. 0 for policies with one factor for the whole gradient.
   virtual std::size_t observe_interval() const { return 0; }
   virtual void observe(std::span<const double> /*segment_norms*/) {}
   // The learning rate has been lowered by a schedule.
   virtual void learning_rate_dropped() {}
   // Gradients are `ratio` times as large from now on.
   virtual void rescale(double /*ratio*/) {}
-  // The factor of each segment, which then takes the place of the plan's; empty for the others.
+  // The factor of each segment, used instead of the plan's; empty if there is one factor for all.
   virtual std::span<const double> segment_factors() const { return {}; }
 };
 
@@ -85,10 +85,10 @@ class Policy {
 std::vector<double> exponential_ladder(double minimum, double maximum);
 std::vector<double> geometric_ladder(double minimum, double maximum);
 
-// Sends everything, always.
+// Sends the whole gradient on every step.
 std::unique_ptr<Policy> make_dense_policy();
 
-// One factor for ever. Throws Error unless it is a factor.
+// Compresses by `factor` on every step. Throws Error unless 1 <= factor < infinity.
 std::unique_ptr<Policy> make_static_policy(double factor);
 
 // The paper's Algorithm 1; see docs/algorithm.md for how we read it.
@@ -105,8 +105,8 @@ std::unique_ptr<Policy> make_gravac_policy(const GravacOptions& options);
 // The paper's smoothing for a number of ranks: ranks / 100, in [0.01, 1].
 double default_smoothing(std::size_t ranks);
 
-// Ours: learns how gain falls with the factor from any factor in use, asks what
-// each factor would cost, and takes the best; never slower than dense.
+// Our own policy: learns from the factor in use how gain falls with the factor, predicts
+// the time of a step at every factor, and takes the factor with the most progress per second.
 struct ProgressOptions {
   double maximum = 1000;               // highest factor
   double floor = 0;                    // least progress per step, relative to dense, in [0, 1]
@@ -116,11 +116,11 @@ struct ProgressOptions {
 };
 std::unique_ptr<Policy> make_progress_policy(const ProgressOptions& options);
 
-// Accordion (MLSys 2021): per segment, a low factor while the gradient
-// changes much from one interval to the next, a high one otherwise.
+// Accordion (MLSys 2021): each segment has a low factor while its gradient changes
+// much from one interval to the next, and a high factor while it does not.
 struct AccordionOptions {
   double low = 10;             // factor in critical phases
-  double high = 100;           // factor otherwise
+  double high = 100;           // factor in all other phases
   double threshold = 0.5;      // relative change of the norm that is critical
   std::size_t interval = 100;  // steps; an epoch in the paper
   std::size_t segments = 1;

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <random>
 
+#include "gravac/policy/policies.h"
+#include "gravac/table_testing.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
@@ -339,14 +341,24 @@ TEST(AccordionPolicy, RefusesOptionsOutOfRange) {
   EXPECT_THROW(make_accordion_policy({.interval = 0}), Error);
 }
 
+// Every policy of the table, two segments, moving more often than by default.
 std::vector<std::unique_ptr<Policy>> every_policy() {
+  const Options given = {{"window", "7"}, {"smoothing", "0.3"}, {"factor-max", "100"}};
+  const OptionReader options(given, policy_options());
   std::vector<std::unique_ptr<Policy>> all;
-  all.push_back(make_dense_policy());
-  all.push_back(make_static_policy(100));
-  all.push_back(make_gravac_policy({.window = 7, .smoothing = 0.3}));
-  all.push_back(make_progress_policy({}));
-  all.push_back(make_accordion_policy({.segments = 2}));
+  for (const PolicyInfo& policy : policies()) {
+    all.push_back(policy.entry.make({.options = options, .ranks = 4, .segments = 2}));
+  }
   return all;
+}
+
+TEST(Policies, HaveACompleteTable) {
+  EXPECT_EQ(testing::table_defects(policies()), "");
+}
+
+TEST(EveryPolicy, IsCalledAsTheTableHasIt) {
+  const auto all = every_policy();
+  for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]->name(), policies()[i].name);
 }
 
 // A run of random but plausible steps; the trace of what was planned and sent.
@@ -384,7 +396,7 @@ TEST(EveryPolicy, GoesOnExactlyFromACopyAndFromWhatItSaved) {
   }
 }
 
-TEST(EveryPolicy, RefusesAStateThatIsNotItsOwn) {
+TEST(EveryPolicy, RefusesAStateSavedByAnotherPolicy) {
   for (const auto& policy : every_policy()) {
     EXPECT_THROW(policy->load({}), Error) << policy->name();
     PolicyState state = policy->save();

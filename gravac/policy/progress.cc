@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gravac/policy/policy.h"
+#include "gravac/policy/policies.h"
 #include "gravac/policy/policy_state.h"
 #include "gravac/util/require.h"
 
@@ -120,10 +120,37 @@ class ProgressPolicy final : public Policy {
   std::size_t steps_ = 0;
 };
 
+using enum OptionInfo::Kind;
+
+constexpr OptionInfo kOptions[] = {
+    {kPolicyOptions, "floor", number, "P", "0",
+     "Lowest progress of a step that is allowed, relative to a dense step", 0, 1},
+    {kPolicyOptions, "progress-exponent", number, "X", "",
+     "A step's progress is taken to be gain ^ X (default: 1/3)", 0, 1e3, true},
+    {kPolicyOptions, "tail-exponent", number, "X", "1.25",
+     "Gain is taken to be 1 / (1 + (factor / c) ^ X), with c measured", 0, 1e3, true},
+};
+constexpr SharedOption kShared[] = {{"factor-max"}, {"interval", "10"}};
+
+std::unique_ptr<Policy> from_options(const PolicyInput& input) {
+  const OptionReader& options = input.options;
+  const ProgressOptions defaults;
+  return make_progress_policy(
+      {.maximum = options.number("factor-max"),
+       .floor = options.number("floor"),
+       .progress_exponent = options.number("progress-exponent", defaults.progress_exponent),
+       .tail_exponent = options.number("tail-exponent"),
+       .interval = options.number("interval", defaults.interval)});
+}
+
 }  // namespace
 
 std::unique_ptr<Policy> make_progress_policy(const ProgressOptions& options) {
   return std::make_unique<ProgressPolicy>(options);
+}
+
+PolicyEntry progress_policy() {
+  return {.make = from_options, .options = kOptions, .shared_options = kShared};
 }
 
 }  // namespace gravac

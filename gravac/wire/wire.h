@@ -7,14 +7,9 @@
 #include <vector>
 
 #include "gravac/wire/sparse.h"
+#include "gravac/wire/values.h"
 
 namespace gravac {
-
-// How a value is written.
-enum class Values : std::uint8_t { fp32 = 0, fp16 = 1, bf16 = 2 };
-
-std::string_view to_string(Values values);
-Values values_from_string(std::string_view name);  // throws Error
 
 // What a message belongs to. Receivers refuse any other.
 struct Stamp {

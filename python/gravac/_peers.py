@@ -19,10 +19,22 @@ _LOOK_UP = datetime.timedelta(seconds=0.25)  # how often a wait looks whether it
 _meetings = 0  # groups made so far; alike on all ranks, since they are made together
 
 
+def _own_group(given: Optional[Any], timeout: datetime.timedelta) -> Any:
+    """A Gloo group with the ranks of `given`; all ranks if that is None."""
+    if given is None or dist.get_world_size(given) == dist.get_world_size():
+        return dist.new_group(timeout=timeout, backend="gloo")
+    try:
+        ranks = dist.get_process_group_ranks(given)
+        return dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=True)
+    except (AttributeError, TypeError):
+        return given  # torch before 2.1 makes a smaller group only if all processes take part: use it as it is
+
+
 class Peers:
     """A process group, for one thread at a time. Without torch.distributed: one rank alone.
 
-    A group of its own is made unless one is given, so that nothing of the caller's can come between.
+    It is a group of its own, with the ranks of the one that was given: collectives of the caller's, from
+    backward say, run on another thread, so that on a common group their order would not be fixed.
     """
 
     def __init__(self, group: Optional[Any], timeout: float) -> None:
@@ -45,8 +57,7 @@ class Peers:
         global _meetings
         if self._meeting > 0 or not (dist.is_available() and dist.is_initialized()):
             return
-        if self.group is None:
-            self.group = dist.new_group(timeout=datetime.timedelta(seconds=self.timeout), backend="gloo")
+        self.group = _own_group(self.group, datetime.timedelta(seconds=self.timeout))
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
         _meetings += 1
         self._meeting = _meetings

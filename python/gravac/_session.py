@@ -17,8 +17,9 @@ Option = Union[str, int, float, bool]
 Report = Dict[str, Any]
 State = Dict[str, Any]
 
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 _OURS = ("gravac", "loss scale", "buckets")  # what in a state is not the engine's
+_STORED_AS = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # as the engine calls them; others are "fp32"
 _LOGGED = ("factor", "gain_error_fed_candidate", "gain_gradient_candidate", "factor_bytes", "bytes_sent",
            "effective_steps", "compress_seconds", "exchange_seconds")  # fmt: skip
 _last_report: Optional[Report] = None
@@ -113,6 +114,10 @@ class Session:
             now = momentum_of(self._optimizer)
             if now != self._momentum:
                 raise Error(f"memory momentum: the optimizer's momentum is {now} now and was {self._momentum}")
+        self._follow_scale()
+
+    def _follow_scale(self) -> None:
+        """Scales what is kept back as the scaler scales the loss now."""
         if self._scaler is None:
             return
         scale = float(self._scaler.get_scale())
@@ -152,6 +157,14 @@ class Session:
         if self._report is None:
             raise Error("report: no step has been taken yet")
         return self._report
+
+    def pause(self) -> None:
+        """The time since the last step was a pause, not computing. To be called when the pause is over.
+
+        GraVAC recognises long pauses by itself; this is for scripts that know of short ones.
+        """
+        if self._engine is not None:
+            self._engine.pause()
 
     def state_dict(self) -> State:
         """All state of this rank, between steps: tensors, numbers and text. Save one per rank."""
@@ -196,12 +209,12 @@ class Session:
             self._load_now()
 
     def _load_now(self) -> None:
-        """Into an engine that is there, what was given before."""
+        """Loads what load_state_dict() was given into the engine. A state that is refused is forgotten."""
         if self._to_load is None:
             return
-        self._engine.load(_plain(self._to_load))
-        self._scale = float(self._to_load["loss scale"]) if self._scaler is not None else None
-        self._to_load = None
+        state, self._to_load = self._to_load, None
+        self._engine.load(_plain(state))
+        self._scale = float(state["loss scale"]) if self._scaler is not None else None
 
 
 def _plain(state: State) -> State:
@@ -244,7 +257,12 @@ class Stage:
             self.tensor.copy_(self.floats.view_as(self.tensor))
 
 
-def named(parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module]) -> List[Tuple[str, int]]:
-    """Names and sizes for the engine; by place where there is no model to name them."""
+def described(
+    parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module]
+) -> List[Tuple[str, int, str]]:
+    """Name, size and type of each parameter, for the engine; named by place if there is no model to ask."""
     names = {id(p): name for name, p in model.named_parameters()} if model is not None else {}
-    return [(names.get(id(p), f"{i}: {tuple(p.shape)}"), p.numel()) for i, p in enumerate(parameters)]
+    return [
+        (names.get(id(p), f"{i}: {tuple(p.shape)}"), p.numel(), _STORED_AS.get(p.dtype, "fp32"))
+        for i, p in enumerate(parameters)
+    ]

@@ -9,7 +9,7 @@ import torch
 
 from . import _engine
 from ._engine import Error
-from ._session import Option, Report, Session, named
+from ._session import Option, Report, Session, described
 
 Parameters = Union[torch.nn.Module, Iterable[torch.Tensor]]
 
@@ -60,7 +60,7 @@ class Aggregator(Session):
             # .data: not what autograd calls a view, since optimizers detach gradients in place.
             self._places.append(self._run[at : at + p.numel()].view(p.shape).data)
             at += p.numel()
-        self._engine = _engine.Aggregator(named(self._parameters, model), self._options, self._peers)
+        self._engine = _engine.Engine(described(self._parameters, model), None, self._options, self._peers)
 
     def aggregate(self, samples: Optional[float] = None) -> Report:
         """One step: to be called on all ranks, after backward. Returns what it was like."""
@@ -68,8 +68,8 @@ class Aggregator(Session):
         with torch.no_grad():
             for p, place in zip(self._parameters, self._places):
                 self._collect(p, place)
-        line = self._wait_for(self._engine.aggregate, self._run.data_ptr(), self._run.numel(),
-                              self.samples if samples is None else samples)  # fmt: skip
+        self._engine.ready(0, self._run.data_ptr(), self._run.numel())
+        line = self._wait_for(self._engine.finish, self.samples if samples is None else samples)
         with torch.no_grad():
             for p, place in zip(self._parameters, self._places):
                 self._hand_out(p, place)

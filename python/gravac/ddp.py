@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from . import _engine
 from ._engine import Error
-from ._session import Option, Session, Stage, State, named
+from ._session import Option, Session, Stage, State, described
 
 # DDP may cut its buckets anew once, between the first step and the second.
 _STEPS_TO_SETTLE = 2
@@ -19,16 +19,15 @@ Arrived = Tuple[List[torch.Tensor], Stage, torch.futures.Future]
 class GravacState(Session):
     """What the hook keeps between steps: `ddp.register_comm_hook(GravacState(...), gravac_hook)`.
 
-    Options are those of the C++ library by the same names, `-` written `_`: policy ("progress"),
-    compressor ("topk"), factor, factor_min, factor_max, epsilon, window, granularity, values, exchange,
-    memory, ...; docs/python.md has them all. Defaults are good ones.
+    Options are those of the C++ library by the same names, with `_` for `-`: policy ("progress"),
+    compressor ("topk"), factor, exchange, memory and others; docs/python.md has the table.
 
     model: names the parameters, in state_dict() and in messages, and fixes their order.
-    process_group: a group to use; else one like the default group is made.
+    process_group: group to use; default: a new group like the default group.
     timeout: seconds after which a rank that does not answer is an error.
-    samples: of this rank in a step; only reported.
+    samples: samples of this rank in a step; only for reports.
     optimizer: the SGD whose momentum `memory="momentum"` takes over.
-    scaler: the GradScaler in use; what waits follows its scale.
+    scaler: the GradScaler in use; unsent gradients are rescaled when its scale changes.
     log: a SummaryWriter, or a function that takes a report; called every `log_every` steps.
     """
 
@@ -136,12 +135,13 @@ class GravacState(Session):
         shape = self._to_load.get("buckets", here) if first and self._to_load else here
         if shape != self._shape:
             before = None if first else self._engine.save()
-            layout = named(self._parameters, self._model)
-            self._engine = _engine.Overlap(layout, shape, self._options, self._peers)
+            layout = described(self._parameters, self._model)
+            self._engine = _engine.Engine(layout, shape, self._options, self._peers)
             self._shape = shape
             if before is not None:
                 self._engine.load(before)
         self._load_now()
+        self._follow_scale()  # this step's gradients have the scale of now, the state that of when it was saved
 
     def _runs(self) -> List[torch.Tensor]:
         """What arrived, in the engine's buckets: DDP's own, or else a copy."""

@@ -1,4 +1,5 @@
-// A program over Gloo that only knows the installed headers: one rank alone.
+// A program over Gloo, with one rank, that sees only the installed headers; tests/install builds and
+// runs it.
 #include <gravac/adapters/gloo_comm.h>
 
 #include <cstdio>

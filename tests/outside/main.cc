@@ -1,7 +1,9 @@
-// A program that only knows the installed headers.
-#include <gravac/codec/select/step.h>
-#include <gravac/policy/gain.h>
+// A program that only knows the installed headers: two ranks, as threads, average their gradients.
+#include <gravac/comm/thread_comm.h>
+#include <gravac/config.h>
+#include <gravac/engine.h>
 
+#include <atomic>
 #include <cstdio>
 #include <vector>
 
@@ -9,11 +11,18 @@ int main() {
   gravac::Layout layout;
   layout.add("weight", 900);
   layout.add("bias", 100);
-  gravac::Step step(layout, {.compressor = "topk"});
-  std::vector<float> gradient(layout.entries(), 0.5f);
-  const gravac::Measurement found = step.measure(gradient, {.minimum = 10, .candidate = 100});
-  const gravac::SparseView sent = step.take(gravac::Send::candidate);
-  std::printf("%zu of %zu entries, gain %.3f\n", sent.size(), gradient.size(),
-              gravac::gain(gravac::Gain::error_fed, found.energy, gravac::Send::candidate));
-  return sent.size() == 10 ? 0 : 1;
+  std::atomic<int> right = 0;
+  gravac::run_ranks(2, [&](gravac::Comm& comm) {
+    gravac::SteadyClock clock;
+    const auto options = gravac::options_from_string("policy=static factor=100 exchange=all-gather");
+    const auto engine =
+        gravac::make_aggregator(layout, gravac::make_setup(options, layout, comm.size()), comm, clock);
+    std::vector<float> gradient(layout.entries(), 0.0f);
+    for (std::size_t i = 0; i < 10; ++i) gradient[i] = comm.rank() == 0 ? 1.0f : 3.0f;
+    engine->ready(0, gradient);
+    const gravac::StepReport report = engine->finish(32);
+    right += report.entries_sent == 10 && gradient[9] == 2 && gradient[10] == 0;
+    if (comm.rank() == 0) std::printf("%s\n", gravac::to_json(report).c_str());
+  });
+  return right == 2 ? 0 : 1;
 }

@@ -1,4 +1,5 @@
-/* A C program over MPI that only knows the installed headers: mpirun -n 2 mpi_user */
+/* A C program over MPI that sees only the installed headers; tests/install builds it and runs
+ * mpirun -n 2 mpi_user. */
 #include <gravac/adapters/gravac_mpi.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,15 +12,17 @@ int main(void) {
   size_t i;
   int step;
   gravac_aggregator* g;
-  if (gravac_create_mpi("policy=clever", &name, &size, 1, 60) != NULL) return puts("clever?"), 1;
+  if (gravac_create_mpi("policy=clever", &name, &size, 1, 60) != NULL)
+    return puts("policy=clever was accepted"), 1;
   if (!strstr(gravac_error(), "no such policy 'clever'")) return puts(gravac_error()), 1;
 
   g = gravac_create_mpi("policy=static factor=1 memory=momentum masking=false momentum=0.5 weight-decay=0.1",
                         &name, &size, 1, 60);
   if (!g) return puts(gravac_error()), 1;
-  /* Both ranks hand in the same, so that the mean is what momentum SGD with decay would do. */
+  /* Both ranks have the same gradient, so that the mean is the update of momentum SGD with weight decay. */
   for (step = 0; step < 3; ++step) {
-    const float expected = step == 0 ? 1.1f : step == 1 ? 1.65f : 1.925f; /* 1.1 + half of what was */
+    /* gradient + decay = 1.1, plus half of the update before */
+    const float expected = step == 0 ? 1.1f : step == 1 ? 1.65f : 1.925f;
     for (i = 0; i < size; ++i) gradient[i] = weights[i] = 1.0f;
     if (gravac_step_weights(g, gradient, weights, 1) != 0) return puts(gravac_error()), 1;
     for (i = 0; i < size; ++i) {
@@ -28,7 +31,7 @@ int main(void) {
     }
   }
   puts(gravac_report(g));
-  if (gravac_step(g, gradient, 1) == 0) return puts("decay without weights?"), 1;
+  if (gravac_step(g, gradient, 1) == 0) return puts("weight decay without weights was accepted"), 1;
   gravac_destroy(g);
   return 0;
 }

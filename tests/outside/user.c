@@ -1,4 +1,4 @@
-/* A C program that only knows the installed header. */
+/* A C program that sees only the installed headers; tests/install builds and runs it. */
 #include <gravac/gravac.h>
 #include <stdio.h>
 

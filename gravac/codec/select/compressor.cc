@@ -1,28 +1,32 @@
 #include "gravac/codec/select/compressor.h"
 
 #include <cmath>
-#include <iterator>
 
-#include "gravac/util/require.h"
+#include "gravac/util/names.h"
 
 namespace gravac {
+
+// compressors.def is read twice: for the declarations of the factories, then for the table.
+#define COMPRESSOR(name, ...) std::unique_ptr<Compressor> make_##name();
+#include "gravac/codec/select/compressors.def"
+#undef COMPRESSOR
+
 namespace {
 
-struct Known {
-  std::string_view name;
-  std::unique_ptr<Compressor> (*make)();
-};
+// The words of compressors.def for shared_positions.
+constexpr bool own_of_each_rank = false, same_on_all_ranks = true;
 
-constexpr Known kKnown[] = {{"topk", make_topk},
-                            {"dgc", make_dgc},
-                            {"redsync", make_redsync},
-                            {"randomk", make_randomk},
-                            {"sidco", make_sidco}};
+constexpr CompressorInfo kCompressors[] = {
+#define COMPRESSOR(name, positions, fewest, most, description) \
+  {#name, description, positions, fewest, most, make_##name},
+#include "gravac/codec/select/compressors.def"
+#undef COMPRESSOR
+};
 
 }  // namespace
 
-// The cost of looking grows with the sample, the cost of the undecided band
-// shrinks with its root: their sum is least near a root of n.
+// Reading the sample costs time proportional to its size. The band that it leaves undecided
+// shrinks with the root of that size. The sum of both costs is least near a root of n.
 std::size_t Threshold::sample_size(std::size_t n, std::size_t) const {
   return static_cast<std::size_t>(26 * std::sqrt(static_cast<double>(n)));
 }
@@ -45,22 +49,21 @@ void Threshold::pick(std::span<const float> values, std::size_t keep, const Draw
   }
 }
 
-std::unique_ptr<Compressor> make_compressor(std::string_view name) {
-  std::string known;
-  for (const Known& entry : kKnown) {
-    if (entry.name == name) return entry.make();
-    known += (known.empty() ? "" : ", ") + std::string(entry.name);
-  }
-  throw Error("compressor: no such compressor '" + std::string(name) + "'; known: " + known);
+std::span<const CompressorInfo> compressors() {
+  return kCompressors;
 }
 
 std::span<const std::string_view> compressor_names() {
-  static const auto names = [] {
-    std::vector<std::string_view> all;
-    for (const Known& entry : kKnown) all.push_back(entry.name);
-    return all;
-  }();
+  static const std::vector<std::string_view> names = names_of(kCompressors);
   return names;
+}
+
+const CompressorInfo& compressor_info(std::string_view name) {
+  return entry_named(kCompressors, name, "compressor", "compressor");
+}
+
+std::unique_ptr<Compressor> make_compressor(std::string_view name) {
+  return compressor_info(name).make();
 }
 
 }  // namespace gravac

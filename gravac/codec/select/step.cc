@@ -7,21 +7,10 @@
 
 #include "gravac/codec/select/compressor.h"
 #include "gravac/codec/select/survey.h"
-#include "gravac/util/buffer.h"
 #include "gravac/util/kernels.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
-
-std::string_view to_string(Granularity granularity) {
-  return granularity == Granularity::global ? "global" : "layer";
-}
-
-Granularity granularity_from_string(std::string_view name) {
-  if (name == "global") return Granularity::global;
-  require(name == "layer", "granularity: no such granularity '", name, "'; known: global, layer");
-  return Granularity::layer;
-}
 
 namespace {
 
@@ -39,18 +28,18 @@ struct Step::State {
   std::size_t entries;
   std::vector<Range> ranges;
   Survey survey;
-  Buffer<float> residual{Pages::huge};
-  bool residual_zero = true;  // the residual is 0, whatever the buffer holds
+  Memory residual;
   std::uint64_t steps = 0;
 
   // The step that is open.
   bool open = false;
   bool taken = false;    // closed by take(), and can be discarded still
-  bool was_zero = true;  // residual_zero before it
+  bool was_zero = true;  // the residual was all zeros before it
   std::span<const float> gradient;
   bool dense_only = false;               // nothing was chosen
   std::vector<Survey::Keep> keep{2};     // of the level expected to be taken, then of the other
-  std::uint32_t thresholds[2] = {0, 0};  // or the magnitudes they begin at
+  std::uint32_t thresholds[2] = {0, 0};  // or the magnitudes they begin at,
+  std::size_t most[2] = {0, 0};          // and how many of them there may be
   std::size_t levels = 1;                // how many of them there are
   Send first = Send::candidate;          // which level comes first
 
@@ -58,18 +47,15 @@ struct Step::State {
       : options(given),
         entries(layout.entries()),
         ranges(ranges_of(layout, given.granularity)),
-        survey(ranges, make_compressor(given.compressor), given.threads) {
-    if (options.feedback) residual.reserve(std::max<std::size_t>(entries, 1));
-  }
-
-  std::span<float> values() { return {residual.data(), options.feedback ? entries : 0}; }
+        survey(ranges, make_compressor(given.compressor), given.threads),
+        residual("residual", given.feedback ? entries : 0) {}
 
   void begin(std::span<const float> given) {
     require(given.size() == entries, "step: gradient of ", given.size(), " entries found, ", entries,
             " expected");
     require(!open, "step: the last one is still open; take, take_dense or discard it");
     gradient = given;
-    was_zero = residual_zero;
+    was_zero = residual.zero();
     taken = false;
   }
 
@@ -96,21 +82,27 @@ struct Step::State {
     const float values[2] = {first == Send::minimum ? given.minimum : given.candidate,
                              first == Send::minimum ? given.candidate : given.minimum};
     levels = values[0] == values[1] ? 1 : 2;
-    for (std::size_t level = 0; level < levels; ++level) thresholds[level] = magnitude(values[level]);
+    const std::size_t caps[2] = {first == Send::minimum ? given.minimum_most : given.candidate_most,
+                                 first == Send::minimum ? given.candidate_most : given.minimum_most};
+    for (std::size_t level = 0; level < levels; ++level) {
+      thresholds[level] = magnitude(values[level]);
+      most[level] = caps[level];
+    }
   }
 
   // Measures what was planned.
   Measurement measure(bool by_thresholds = false) {
     const Input input{.gradient = gradient.data(),
-                      .residual = options.feedback ? residual.data() : nullptr,
-                      .residual_zero = residual_zero,
+                      .residual = options.feedback ? residual.buffer() : nullptr,
+                      .residual_zero = residual.zero(),
                       .draw = {options.seed, steps, 0},
                       .numbers = options.numbers};
     open = true;
     dense_only = false;
-    residual_zero = false;
-    const Survey::Found found = by_thresholds ? survey.run(input, std::span(thresholds).first(levels))
-                                              : survey.run(input, std::span(keep).first(levels));
+    residual.written();  // by the survey
+    const Survey::Found found =
+        by_thresholds ? survey.run(input, std::span(thresholds).first(levels), std::span(most).first(levels))
+                      : survey.run(input, std::span(keep).first(levels));
     if (!found.finite || !std::isfinite(found.dense)) {
       discard();
       return {.energy = {found.entered, found.dense, 0, 0}, .finite = false};
@@ -134,7 +126,7 @@ struct Step::State {
     if (dense_only) return;
     survey.put_back();
     if (options.feedback && !was_zero) survey.undo();
-    residual_zero = was_zero;
+    if (was_zero) residual.set_zero();
   }
 
   int level_of(Send send) const { return send == first || levels == 1 ? 0 : 1; }
@@ -186,8 +178,8 @@ bool Step::by_magnitude() const {
 }
 
 void Step::sample(std::span<const float> gradient, std::size_t stride, MagnitudeHistogram& histogram) const {
-  const State& s = *state_;
-  const float* residual = s.options.feedback && !s.residual_zero ? s.residual.data() : nullptr;
+  State& s = *state_;
+  const float* residual = s.options.feedback && !s.residual.zero() ? s.residual.buffer() : nullptr;
   // A cache line from each run of lines, at a place that changes from step to step.
   constexpr std::size_t kLine = 16;
   const Random random({s.options.seed, s.steps, s.options.numbers.empty() ? 0 : s.options.numbers[0]});
@@ -203,8 +195,8 @@ Measurement Step::measure_dense(std::span<const float> gradient) {
   State& s = *state_;
   s.begin(gradient);
   const double entered = energy(gradient);
-  const bool zero = !s.options.feedback || s.residual_zero;
-  const double dense = zero ? entered : energy_of_sum(gradient, s.values());
+  const bool zero = !s.options.feedback || s.residual.zero();
+  const double dense = zero ? entered : energy_of_sum(gradient, s.residual.values());
   if (!std::isfinite(entered) || !std::isfinite(dense)) {
     return {.energy = {entered, dense, 0, 0}, .finite = false};
   }
@@ -228,10 +220,10 @@ void Step::take_dense(std::span<float> out) {
   ++s.steps;
   if (!s.dense_only) s.survey.put_back();
   const bool summed = s.options.feedback && !s.dense_only;  // the residual is gradient + residual already
-  const std::span<const float> source = summed ? std::span<const float>(s.values()) : s.gradient;
+  const std::span<const float> source = summed ? std::span<const float>(s.residual.values()) : s.gradient;
   if (out.data() != source.data()) std::copy(source.begin(), source.end(), out.begin());
-  if (s.dense_only && s.options.feedback && !s.residual_zero) add_into(out, s.values());
-  s.residual_zero = true;
+  if (s.dense_only && s.options.feedback && !s.residual.zero()) add_into(out, s.residual.values());
+  s.residual.set_zero();
 }
 
 void Step::discard() {
@@ -242,28 +234,27 @@ void Step::skip() {
   ++state_->steps;
 }
 
-std::span<float> Step::residual() {
-  State& s = *state_;
-  require(!s.open, "step: the residual is in use; take, take_dense or discard first");
-  if (s.residual_zero) std::fill(s.values().begin(), s.values().end(), 0.0f);
-  s.residual_zero = false;
-  return s.values();
+Memory& Step::residual() {
+  require(!state_->open, "step: the residual is in use; take, take_dense or discard first");
+  return state_->residual;
+}
+
+const Memory& Step::residual() const {
+  return state_->residual;
 }
 
 StepState Step::state() const {
   return {state_->steps, state_->survey.spread()};
 }
 
-void Step::restore(const StepState& state, std::span<const float> values) {
+void Step::check(const StepState& state) {
+  require(state.spread >= 1 && state.spread <= 16, "step: spread ", state.spread, " found, 1 to 16 expected");
+}
+
+void Step::restore(const StepState& state) {
   State& s = *state_;
   require(!s.open, "step: the residual is in use; take, take_dense or discard first");
-  require(values.size() == s.values().size(), "step: residual of ", values.size(), " entries found, ",
-          s.values().size(), " expected");
-  require(std::all_of(values.begin(), values.end(), [](float x) { return std::isfinite(x); }),
-          "step: the residual to restore holds infinities or NaN");
-  require(state.spread >= 1 && state.spread <= 16, "step: spread ", state.spread, " found, 1 to 16 expected");
-  std::copy(values.begin(), values.end(), s.values().begin());
-  s.residual_zero = false;
+  check(state);
   s.taken = false;
   s.steps = state.steps;
   s.survey.set_spread(state.spread);

@@ -8,39 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "gravac/codec/options.h"
+#include "gravac/codec/request.h"
 #include "gravac/codec/select/histogram.h"
+#include "gravac/memory/memory.h"
 #include "gravac/policy/plan.h"
 #include "gravac/util/layout.h"
 #include "gravac/wire/sparse.h"
 
 namespace gravac {
-
-// Over what a compressor chooses: all entries together, or each segment for itself.
-enum class Granularity { global, layer };
-
-std::string_view to_string(Granularity granularity);
-Granularity granularity_from_string(std::string_view name);  // throws Error
-
-struct StepOptions {
-  std::string compressor = "topk";
-  Granularity granularity = Granularity::global;
-  bool feedback = true;              // keep what is not sent for the next step; false forgets it
-  unsigned threads = 1;              // more make it faster and change no result
-  std::uint64_t seed = 0;            // of the compressors that draw; equal on all ranks
-  std::vector<std::size_t> numbers;  // of the segments, for those draws; empty: 0, 1, 2 ...
-};
-
-// Magnitudes from which on entries survive, where that is known beforehand.
-struct Thresholds {
-  float minimum = 0, candidate = 0;  // candidate >= minimum >= 0
-};
-
-// What a step found out about a gradient.
-struct Measurement {
-  Energy energy;
-  std::size_t minimum_kept = 0, candidate_kept = 0;  // entries that survive
-  bool finite = true;  // false: unusable numbers; the residual is as before and nothing can be taken
-};
 
 // What a step remembers besides its residual.
 struct StepState {
@@ -107,13 +83,15 @@ class Step {
   // Counts a step that was not taken here but on other ranks, so that all draw alike.
   void skip();
 
-  // What waits to be sent; empty without feedback. May be changed while no step is open.
-  std::span<float> residual();
+  // What was not sent yet; of size 0 without feedback. REQUIRES: no step is open.
+  Memory& residual();
+  const Memory& residual() const;
 
-  // Together with the residual all the state there is.
+  // Together with the residual all the state there is. restore() throws Error, and changes nothing,
+  // for a state that no step can have.
   StepState state() const;
-  // Throws Error, and changes nothing, for a residual of another size or with infinities or NaN.
-  void restore(const StepState& state, std::span<const float> residual);
+  void restore(const StepState& state);
+  static void check(const StepState& state);  // throws Error where restore() would
 
  private:
   struct State;

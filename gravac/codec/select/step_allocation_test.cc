@@ -43,7 +43,7 @@ TEST(StepAllocation, TheCounterCounts) {
 }
 
 TEST(StepAllocation, AWarmStepAllocatesNothing) {
-  for (const char* compressor : {"topk", "dgc", "redsync", "randomk", "sidco"}) {
+  for (const std::string& compressor : testing::all_compressors()) {
     for (const Granularity granularity : {Granularity::global, Granularity::layer}) {
       for (const unsigned threads : {1u, 2u}) {
         const std::size_t n = 200'000;

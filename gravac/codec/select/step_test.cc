@@ -63,7 +63,7 @@ TEST_P(EveryStep, ObeysTheLaws) {
       for (const Case& c : kCases) {
         SCOPED_TRACE(kind + " " + std::to_string(n) + " case " + std::to_string(seed));
         const auto& gradient = gradient_of(kind, n, 1 + seed++ % 2);
-        const std::vector<float> all = testing::sum(gradient, copy(step.residual()));
+        const std::vector<float> all = testing::sum(gradient, copy(step.residual().values()));
         const Measurement found = step.measure(gradient, c.plan, c.expected);
         ASSERT_TRUE(found.finite);
         const double dense = testing::plain_energy(all);
@@ -79,7 +79,7 @@ TEST_P(EveryStep, ObeysTheLaws) {
         std::vector<float> rebuilt(n, 0);
         if (c.taken == Send::dense) {
           step.take_dense(rebuilt);
-          ASSERT_EQ(copy(step.residual()), std::vector<float>(n, 0));
+          ASSERT_EQ(copy(step.residual().values()), std::vector<float>(n, 0));
         } else {
           const SparseView sent = step.take(c.taken);
           ASSERT_TRUE(strictly_ascending(sent.positions));
@@ -103,9 +103,9 @@ TEST_P(EveryStep, ObeysTheLaws) {
           for (std::size_t i = 0; i < sent.size(); ++i) {
             ASSERT_LT(sent.positions[i], n);
             rebuilt[sent.positions[i]] = sent.values[i];
-            ASSERT_EQ(step.residual()[sent.positions[i]], 0.0f);
+            ASSERT_EQ(step.residual().values()[sent.positions[i]], 0.0f);
           }
-          const auto pending = step.residual();
+          const auto pending = step.residual().values();
           for (std::size_t i = 0; i < n; ++i) rebuilt[i] += pending[i];
         }
         ASSERT_EQ(rebuilt, all);
@@ -148,7 +148,7 @@ TEST_P(EveryStep, GivesTheSameAnswerAgain) {
 
 std::vector<Setting> settings() {
   std::vector<Setting> all;
-  for (const char* compressor : {"topk", "dgc", "redsync", "randomk", "sidco"}) {
+  for (const std::string& compressor : testing::all_compressors()) {
     for (const Granularity granularity : {Granularity::global, Granularity::layer}) {
       for (const unsigned threads : {1u, 2u}) all.push_back({compressor, granularity, threads});
     }
@@ -180,7 +180,7 @@ TEST(TopKStep, EqualsThePlainStep) {
           for (const auto i : expected.positions) residual[i] = 0;
           step.measure(gradient, c.plan, c.expected);
           ASSERT_EQ(step.take(c.taken).copy(), expected) << kind << " " << n << " case " << seed;
-          ASSERT_EQ(copy(step.residual()), residual) << kind << " " << n << " case " << seed;
+          ASSERT_EQ(copy(step.residual().values()), residual) << kind << " " << n << " case " << seed;
         }
       }
     }
@@ -209,7 +209,7 @@ TEST(TopKStep, TwoLevelsEqualDirectCompression) {
 
 TEST(Step, ResultsDoNotDependOnTheNumberOfThreads) {
   const std::size_t n = 1'000'000;
-  for (const char* compressor : {"topk", "dgc", "redsync", "randomk", "sidco"}) {
+  for (const std::string& compressor : testing::all_compressors()) {
     for (const Granularity granularity : {Granularity::global, Granularity::layer}) {
       std::vector<Measurement> found;
       std::vector<Sparse> sent;
@@ -230,7 +230,8 @@ TEST(Step, ResultsDoNotDependOnTheNumberOfThreads) {
 }
 
 TEST(Step, GainFallsAsTheFactorRises) {
-  for (const char* compressor : {"topk", "dgc", "redsync", "sidco"}) {
+  for (const std::string& compressor : testing::all_compressors()) {
+    if (!make_compressor(compressor)->threshold()) continue;  // random entries may gain more by chance
     for (const std::string& kind : testing::kKinds) {
       double last = 1;
       for (const double factor : {1.0, 5.0, 25.0, 125.0, 625.0}) {
@@ -248,7 +249,7 @@ TEST(Step, GainFallsAsTheFactorRises) {
 TEST(Step, ConservesOverTwoHundredRandomSteps) {
   EXPECT_TRUE(rc::check([] {
     const std::size_t n = *rc::gen::inRange<std::size_t>(1, 3000);
-    const auto compressor = *rc::gen::element<std::string>("topk", "dgc", "redsync", "randomk", "sidco");
+    const auto compressor = *rc::gen::elementOf(testing::all_compressors());
     Step step(uneven_layout(n), {.compressor = compressor,
                                  .granularity = *rc::gen::element(Granularity::global, Granularity::layer)});
     std::mt19937 random(*rc::gen::arbitrary<unsigned>());
@@ -281,7 +282,7 @@ TEST(Step, ConservesOverTwoHundredRandomSteps) {
       } else {
         const SparseView sent = step.take(taken);
         if (random() % 4 == 0) {  // what was taken can be put back, whatever became of it meanwhile
-          for (const std::uint32_t position : sent.positions) step.residual()[position] += 1;
+          for (const std::uint32_t position : sent.positions) step.residual().values()[position] += 1;
           step.discard();
           for (std::size_t j = 0; j < n; ++j) in[j] -= gradient[j];
           continue;
@@ -289,7 +290,7 @@ TEST(Step, ConservesOverTwoHundredRandomSteps) {
         for (std::size_t k = 0; k < sent.size(); ++k) out[sent.positions[k]] += sent.values[k];
       }
     }
-    const auto pending = step.residual();
+    const auto pending = step.residual().values();
     for (std::size_t j = 0; j < n; ++j) RC_ASSERT(in[j] == out[j] + pending[j]);
   }));
 }
@@ -317,7 +318,7 @@ TEST(Step, WithoutFeedbackForgetsWhatIsNotSent) {
     EXPECT_EQ(step.take(Send::minimum).copy(),
               testing::plain_topk(gradient, Layout(1000), Granularity::global, 10));
   }
-  EXPECT_TRUE(step.residual().empty());
+  EXPECT_TRUE(step.residual().values().empty());
 }
 
 TEST(Step, DiscardLeavesTheResidualAsItWas) {
@@ -325,43 +326,43 @@ TEST(Step, DiscardLeavesTheResidualAsItWas) {
     Step step{uneven_layout(n), {}};
     step.measure(gradient_of("gauss", n, 1), {10, 100});
     step.discard();
-    EXPECT_EQ(copy(step.residual()), std::vector<float>(n, 0));
+    EXPECT_EQ(copy(step.residual().values()), std::vector<float>(n, 0));
     step.measure(gradient_of("gauss", n, 1), {10, 100});
     step.take(Send::minimum);
-    const std::vector<float> before = copy(step.residual());
+    const std::vector<float> before = copy(step.residual().values());
     step.measure(gradient_of("gauss", n, 2), {10, 100});
     step.discard();
-    for (std::size_t i = 0; i < n; ++i) ASSERT_NEAR(step.residual()[i], before[i], 1e-9f);
+    for (std::size_t i = 0; i < n; ++i) ASSERT_NEAR(step.residual().values()[i], before[i], 1e-9f);
   }
 }
 
 TEST(Step, BadNumbersAreSeenAndLeaveTheResidualAlone) {
-  for (const char* compressor : {"topk", "dgc", "redsync", "randomk", "sidco"}) {
+  for (const std::string& compressor : testing::all_compressors()) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity(), 1e38f}) {
       Step step(Layout(5000), {.compressor = compressor});
       std::vector<float> gradient = gradient_of("gauss", 5000, 1);
       gradient[4321] = bad;
       EXPECT_FALSE(step.measure(gradient, {10, 100}).finite);  // into an empty residual
-      EXPECT_EQ(copy(step.residual()), std::vector<float>(5000, 0));
+      EXPECT_EQ(copy(step.residual().values()), std::vector<float>(5000, 0));
 
       step.measure(gradient_of("gauss", 5000, 2), {10, 100});
       step.take(Send::candidate);
-      const std::vector<float> before = copy(step.residual());
+      const std::vector<float> before = copy(step.residual().values());
       EXPECT_FALSE(step.measure(gradient, {10, 100}).finite);
       EXPECT_THROW(step.take(Send::candidate), Error);
       EXPECT_FALSE(step.measure_dense(gradient).finite);
       EXPECT_THROW(step.take_dense(gradient), Error);
       EXPECT_EQ(step.state().steps, 1u);  // what was not taken does not count
-      for (std::size_t i = 0; i < 5000; ++i) ASSERT_NEAR(step.residual()[i], before[i], 1e-9f);
-      EXPECT_EQ(step.residual()[4321], before[4321]);
+      for (std::size_t i = 0; i < 5000; ++i) ASSERT_NEAR(step.residual().values()[i], before[i], 1e-9f);
+      EXPECT_EQ(step.residual().values()[4321], before[4321]);
       EXPECT_TRUE(step.measure(gradient_of("gauss", 5000, 1), {10, 100}).finite);  // and life goes on
     }
   }
 }
 
 TEST(Step, ZerosAndDenormalsAreNumbers) {
-  for (const char* compressor : {"topk", "dgc", "redsync", "randomk", "sidco"}) {
+  for (const std::string& compressor : testing::all_compressors()) {
     for (const float value : {0.0f, -0.0f, 1e-45f, -1e-40f}) {
       Step step(Layout(5000), {.compressor = compressor});
       const Measurement found = step.measure(std::vector<float>(5000, value), {10, 100});
@@ -379,11 +380,12 @@ TEST(Step, MeasureDenseHandsOutAllAndEmptiesTheResidual) {
   step.measure(gradient_of("gauss", 1000, 1), {10, 100});
   step.take(Send::candidate);
   const auto& gradient = gradient_of("gauss", 1000, 2);
-  const std::vector<float> before = copy(step.residual()), all = testing::sum(gradient, before);
+  const std::vector<float> before = copy(step.residual().values()), all = testing::sum(gradient, before);
 
   step.measure_dense(gradient);
   step.discard();
-  EXPECT_EQ(copy(step.residual()), before);  // to the bit: a dense step writes nothing before it is taken
+  EXPECT_EQ(copy(step.residual().values()),
+            before);  // to the bit: a dense step writes nothing before it is taken
 
   const Measurement found = step.measure_dense(gradient);
   EXPECT_NEAR(found.energy.dense, testing::plain_energy(all), 1e-5 * found.energy.dense);
@@ -391,7 +393,7 @@ TEST(Step, MeasureDenseHandsOutAllAndEmptiesTheResidual) {
   std::vector<float> out(1000);
   step.take_dense(out);
   EXPECT_EQ(out, all);
-  EXPECT_EQ(copy(step.residual()), std::vector<float>(1000, 0));
+  EXPECT_EQ(copy(step.residual().values()), std::vector<float>(1000, 0));
 }
 
 TEST(Step, RanksThatDiscardStayInStepWithRanksThatDidNotMeasure) {
@@ -405,7 +407,7 @@ TEST(Step, RanksThatDiscardStayInStepWithRanksThatDidNotMeasure) {
 
 TEST(Step, ABadResidualIsSeenToo) {
   Step step{Layout(1000), {}};
-  step.residual()[5] = std::numeric_limits<float>::quiet_NaN();
+  step.residual().values()[5] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_FALSE(step.measure(gradient_of("gauss", 1000), {10, 100}).finite);
   EXPECT_FALSE(step.measure_dense(gradient_of("gauss", 1000)).finite);
 }
@@ -431,13 +433,14 @@ TEST(Step, RestoresToTheBit) {
     step.measure(gradient_of("gauss", 65'537, seed), {10, 100});
     return step.take(Send::candidate).copy();
   };
-  for (const char* compressor : {"topk", "dgc", "redsync", "randomk", "sidco"}) {
+  for (const std::string& compressor : testing::all_compressors()) {
     Step a(Layout(65'537), {.compressor = compressor}), b(Layout(65'537), {.compressor = compressor});
     run(a, 1);
     run(a, 2);
-    b.restore(a.state(), a.residual());
+    b.restore(a.state());
+    b.residual().assign(a.residual().copy());
     EXPECT_EQ(run(a, 3), run(b, 3)) << compressor;
-    EXPECT_EQ(copy(a.residual()), copy(b.residual())) << compressor;
+    EXPECT_EQ(copy(a.residual().values()), copy(b.residual().values())) << compressor;
   }
 }
 
@@ -452,11 +455,11 @@ TEST(Step, RefusesWhatMakesNoSense) {
   EXPECT_THROW(step.measure(gradient, {10, std::numeric_limits<double>::quiet_NaN()}), Error);
   EXPECT_THROW(step.take(Send::candidate), Error);
   EXPECT_THROW(step.discard(), Error);
-  EXPECT_THROW(step.restore({1}, gradient_of("gauss", 9)), Error);
-  EXPECT_THROW(step.restore({1}, std::vector<float>(1000, std::numeric_limits<float>::quiet_NaN())), Error);
+  EXPECT_THROW(step.restore({1, 0.5}), Error);
+  EXPECT_THROW(step.residual().assign(gradient_of("gauss", 9)), Error);
   step.measure(gradient, {10, 100});
   EXPECT_THROW(step.measure(gradient, {10, 100}), Error);
-  EXPECT_THROW(step.residual(), Error);
+  EXPECT_THROW(step.residual().values(), Error);
   EXPECT_THROW(step.take(Send::dense), Error);
   step.take(Send::candidate);
   EXPECT_THROW(granularity_from_string("model"), Error);

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gravac/comm/comm.h"
+#include "gravac/comm/route.h"
+#include "gravac/memory/momentum_options.h"
+#include "gravac/wire/values.h"
+
+namespace gravac {
+
+// Over what a compressor chooses: all entries of the gradient together, or each layer for itself.
+enum class Granularity { global, layer };
+
+std::string_view to_string(Granularity granularity);
+Granularity granularity_from_string(std::string_view name);  // throws Error for an unknown name
+
+// How entries are chosen.
+struct StepOptions {
+  std::string compressor = "topk";
+  Granularity granularity = Granularity::global;
+  bool feedback = true;              // keep what is not sent for the next step; false forgets it
+  unsigned threads = 1;              // more make it faster and change no result
+  std::uint64_t seed = 0;            // of compressors that draw random numbers; equal on all ranks
+  std::vector<std::size_t> numbers;  // each segment's number in those draws; empty: 0, 1, 2 ...
+};
+
+// How an engine works. `facts` apart, every option must be equal on all ranks; engines compare them
+// before the first step.
+struct EngineOptions {
+  StepOptions step;
+  std::optional<MomentumOptions> momentum;  // keep a velocity, as DGC does; nothing: a plain residual
+  std::optional<Route> route;               // nothing: the one predicted to be quickest, step by step
+  Values values = Values::fp32;             // of sparse entries on the wire
+  Facts facts;                              // more that must be equal on all ranks, by name
+  bool residual_norm = false;               // report it; costs a read of the residual
+  // The caller drops the mean of a segment whose gradient was 0 on all ranks (DDP does so with unused
+  // parameters): then a rank keeps the residual of such a segment until the segment is used again.
+  bool hold_unused = false;
+  // How the caller stores the gradient of each segment; empty: as floats. What rounding the mean to
+  // that type loses goes back into the residual, and no finite mean becomes infinite.
+  std::vector<Values> stored_as;
+  // Dense gradients travel in pieces that end at these entries, ascending. The sum of floats depends on
+  // how they are cut up, so two engines that are to end with equal bits must cut at the same places.
+  std::vector<std::size_t> cuts;
+  double compress_seconds_per_entry = 0;  // spent on a virtual clock for every entry looked at
+};
+
+}  // namespace gravac

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <optional>
+#include <span>
+
+#include "gravac/policy/plan.h"
+
+namespace gravac {
+
+// Magnitudes from which on entries survive, for callers who know them before they measure, and how many
+// entries may survive at most: if more reach a threshold, the largest of them do.
+struct Thresholds {
+  static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
+
+  float minimum = 0, candidate = 0;  // candidate >= minimum >= 0
+  std::size_t minimum_most = kNoLimit, candidate_most = kNoLimit;
+};
+
+// What to look for in a gradient.
+struct Request {
+  std::optional<Plan> plan;                 // nothing: all of it will be sent
+  std::span<const double> segment_factors;  // unless empty: a factor for each segment instead of the plan's
+  std::optional<Thresholds> thresholds;     // unless nothing: where to cut, instead of the plan's factors
+  Send expected = Send::candidate;          // what will probably be sent; a wrong guess costs a read
+};
+
+// What measuring a gradient found, on this rank.
+struct Measurement {
+  Energy energy;
+  std::size_t minimum_kept = 0, candidate_kept = 0;  // entries that survive
+  bool finite = true;  // false: infinities or NaN; the residual is as before and nothing can be taken
+
+  void add(const Measurement& part) {
+    energy.entered += part.energy.entered;
+    energy.dense += part.energy.dense;
+    energy.minimum += part.energy.minimum;
+    energy.candidate += part.energy.candidate;
+    minimum_kept += part.minimum_kept;
+    candidate_kept += part.candidate_kept;
+    finite &= part.finite;
+  }
+};
+
+}  // namespace gravac

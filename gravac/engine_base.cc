@@ -1,0 +1,217 @@
+#include "gravac/engine_base.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+
+#include "gravac/util/checksum.h"
+#include "gravac/util/require.h"
+
+namespace gravac {
+namespace {
+
+Layout layout_of(const Layout& layout, const Bucket& bucket) {
+  Layout part;
+  for (const std::size_t s : bucket) part.add(layout.segments()[s].name, layout.segments()[s].size);
+  return part;
+}
+
+// The options of one bucket's codec.
+EngineOptions options_of(const EngineOptions& options, const Bucket& bucket) {
+  EngineOptions part = options;
+  part.step.numbers = bucket;
+  part.stored_as.clear();
+  for (const std::size_t s : bucket) {
+    if (!options.stored_as.empty()) part.stored_as.push_back(options.stored_as.at(s));
+  }
+  return part;
+}
+
+std::string digest_of(const std::vector<Bucket>& buckets) {
+  std::uint64_t digest = buckets.size();
+  for (const Bucket& bucket : buckets) digest = checksum(std::as_bytes(std::span(bucket)), digest);
+  return std::to_string(digest);
+}
+
+// No payload of ours is longer: a value and a position for each entry, and a header for each bucket.
+std::size_t longest_message(const Layout& layout, std::size_t buckets) {
+  return 8 * layout.entries() + 1024 * (buckets + 1);
+}
+
+}  // namespace
+
+std::vector<Bucket> make_buckets(const Layout& layout, std::size_t bytes) {
+  std::vector<Bucket> buckets;
+  std::size_t size = 0, last = layout.segments().size();
+  for (std::size_t s = last; s-- > 0;) {
+    size += 4 * layout.segments()[s].size;
+    if (size < bytes && s > 0) continue;
+    Bucket& bucket = buckets.emplace_back(last - s);
+    std::iota(bucket.begin(), bucket.end(), s);
+    last = s;
+    size = 0;
+  }
+  return buckets;
+}
+
+EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector<Bucket>& buckets,
+                       EngineSetup setup, Comm& comm, Clock& clock)
+    : name_(name),
+      layout_(layout),
+      options_(setup.options),
+      comm_(comm),
+      clock_(clock),
+      round_(layout, std::max<std::size_t>(buckets.size(), 1), std::move(setup.policy), setup.options, comm) {
+  require(options_.stored_as.empty() || options_.stored_as.size() == layout.segments().size(), name, ": ",
+          options_.stored_as.size(), " types of gradients found, ", layout.segments().size(), " expected");
+  std::vector<int> seen(layout.segments().size(), 0);
+  for (const Bucket& bucket : buckets) {
+    for (const std::size_t s : bucket) {
+      require(s < seen.size(), name, ": bucket with segment ", s, " of ", seen.size());
+      ++seen[s];
+    }
+    const Layout part = layout_of(layout, bucket);
+    parts_.push_back({.segments = bucket,
+                      .entries = part.entries(),
+                      .codec = make_codec(part, options_of(options_, bucket), comm, clock)});
+  }
+  require(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }), name,
+          ": every segment must be in one bucket");
+  comm.expect_messages_of(longest_message(layout, buckets.size()));
+  Facts facts = round_.facts();
+  facts.emplace_back("engine", name);
+  facts.emplace_back("buckets", digest_of(buckets));
+  handshake(comm_, facts);
+  ended_ = clock_.now();
+}
+
+void EngineBase::accept(std::size_t bucket, std::span<float> gradient, std::span<const float> weights) {
+  require(bucket < parts_.size(), name_, ": bucket ", bucket, " of ", parts_.size());
+  Part& part = parts_[bucket];
+  require(gradient.size() == part.entries, name_, ": bucket ", bucket, " of ", gradient.size(),
+          " entries found, ", part.entries, " expected");
+  require(!part.is_ready, name_, ": bucket ", bucket, " is ready twice in one step");
+  part.gradient = gradient;
+  part.weights = weights;
+  part.is_ready = true;
+}
+
+Request EngineBase::request_for(Part& part, Send expected) {
+  const std::span<const double> all = round_.policy().segment_factors();
+  part.factors.clear();
+  if (!all.empty()) {
+    for (const std::size_t s : part.segments) part.factors.push_back(all[s]);
+  }
+  return {.plan = round_.plan(), .segment_factors = part.factors, .expected = expected};
+}
+
+// Calls visit(segment, where it begins in the bucket) for the segments of a bucket.
+template <class Visit>
+void EngineBase::each_segment(const Part& part, const Visit& visit) const {
+  std::size_t begin = 0;
+  for (const std::size_t s : part.segments) {
+    visit(layout_.segments()[s], begin);
+    begin += layout_.segments()[s].size;
+  }
+}
+
+void EngineBase::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, const Traffic& traffic,
+                       double samples, double hideable, StepReport& report) {
+  for (Part& part : parts_) {
+    each_segment(part, [&](const Segment& segment, std::size_t begin) {
+      if (verdict->finite) round_.watch(segment.begin, part.gradient.subspan(begin, segment.size));
+    });
+    part.codec->close(verdict->finite, part.gradient);
+    part.is_ready = false;
+  }
+  round_.close(verdict, order, traffic, samples, hideable, report);
+  report.residual_norm = std::nan("");
+  if (!options_.residual_norm) return;
+  double sum = 0;
+  for (Part& part : parts_) sum += part.codec->memories()[0]->energy();
+  report.residual_norm = std::sqrt(sum);
+}
+
+void EngineBase::rescale(float ratio) {
+  for (Part& part : parts_) {
+    for (Memory* memory : part.codec->memories()) memory->scale(ratio);
+  }
+  round_.rescale(ratio);
+}
+
+// What the buckets hold of a memory, in the order of the layout.
+std::vector<float> EngineBase::gather_memory(std::size_t number) {
+  std::vector<float> all;
+  for (Part& part : parts_) {
+    const std::vector<float> mine = part.codec->memories()[number]->copy();
+    if (mine.empty()) continue;
+    all.resize(layout_.entries());
+    each_segment(part, [&](const Segment& segment, std::size_t begin) {
+      std::copy_n(mine.begin() + static_cast<std::ptrdiff_t>(begin), segment.size,
+                  all.begin() + static_cast<std::ptrdiff_t>(segment.begin));
+    });
+  }
+  return all;
+}
+
+Checkpoint EngineBase::save() {
+  Checkpoint checkpoint;
+  round_.save(checkpoint);
+  checkpoint.add(name_, own_numbers());
+  std::vector<double> codecs;
+  for (const Part& part : parts_) {
+    const std::vector<double> numbers = part.codec->numbers();
+    codecs.insert(codecs.end(), numbers.begin(), numbers.end());
+  }
+  checkpoint.add("codecs", std::span<const double>(codecs));
+  if (parts_.empty()) return checkpoint;
+  const std::vector<Memory*> memories = parts_[0].codec->memories();
+  for (std::size_t m = 0; m < memories.size(); ++m) {
+    checkpoint.add(std::string(memories[m]->name()), std::span<const float>(gather_memory(m)));
+  }
+  return checkpoint;
+}
+
+// First everything is read and checked, then everything is changed: a refused load changes nothing.
+void EngineBase::load(const Checkpoint& checkpoint) {
+  auto round = round_.read(checkpoint);
+  const std::vector<double> own = checkpoint.numbers(name_), codecs = checkpoint.numbers("codecs");
+  check_own(own);
+  // Where the buckets are others than they were, all of them go on from the first one's numbers.
+  const std::size_t each = parts_.empty() ? 0 : parts_[0].codec->numbers().size();
+  require(codecs.size() >= each, "checkpoint: 'codecs' has ", codecs.size(), " numbers, at least ", each,
+          " expected");
+  const bool same_number = codecs.size() == each * parts_.size();
+  const auto numbers_of = [&](std::size_t i) {
+    return std::span(codecs).subspan(same_number ? i * each : 0, each);
+  };
+  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].codec->check(numbers_of(i));
+  std::vector<std::vector<float>> memories;
+  for (std::size_t m = 0; !parts_.empty() && m < parts_[0].codec->memories().size(); ++m) {
+    const std::string name(parts_[0].codec->memories()[m]->name());
+    const bool any =
+        std::ranges::any_of(parts_, [&](const Part& part) { return part.codec->memories()[m]->size() > 0; });
+    memories.push_back(checkpoint.floats(name, any ? layout_.entries() : 0));
+    require(std::ranges::all_of(memories.back(), [](float x) { return std::isfinite(x); }), "checkpoint: '",
+            name, "' holds infinities or NaN");
+  }
+
+  round_.adopt(std::move(round));
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    parts_[i].codec->restore(numbers_of(i));
+    for (std::size_t m = 0; m < memories.size(); ++m) {
+      std::vector<float> mine;
+      each_segment(parts_[i], [&](const Segment& segment, std::size_t) {
+        const auto from = memories[m].begin() + static_cast<std::ptrdiff_t>(segment.begin);
+        if (!memories[m].empty())
+          mine.insert(mine.end(), from, from + static_cast<std::ptrdiff_t>(segment.size));
+      });
+      parts_[i].codec->memories()[m]->assign(mine);
+    }
+  }
+  restore_own(own);
+  ended_ = clock_.now();
+}
+
+}  // namespace gravac

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gravac/codec/codec.h"
+#include "gravac/engine.h"
+#include "gravac/round.h"
+
+namespace gravac {
+
+// What both engines share: buckets and their codecs, the round, state. An engine adds the order of events
+// in a step, and perhaps a few numbers of its own to the state.
+class EngineBase : public Engine {
+ public:
+  std::size_t buckets() const override { return parts_.size(); }
+  void request_stop() override { round_.request_stop(); }
+  void pause() override { ended_ = clock_.now(); }
+  void rescale(float ratio) override;
+  Checkpoint save() override;
+  void load(const Checkpoint& checkpoint) override;
+  Policy& policy() override { return round_.policy(); }
+  const CostModel& costs() const { return round_.costs(); }
+
+ protected:
+  EngineBase(const char* name, const Layout& layout, const std::vector<Bucket>& buckets, EngineSetup setup,
+             Comm& comm, Clock& clock);
+
+  // A bucket, and this step's gradient in it.
+  struct Part {
+    Bucket segments;
+    std::size_t entries = 0;
+    std::unique_ptr<Codec> codec;
+    std::vector<double> factors;  // of its segments, if the policy has one for each
+    bool is_ready = false;
+    std::span<float> gradient;
+    std::span<const float> weights;
+  };
+
+  // Takes note of a gradient.
+  void accept(std::size_t bucket, std::span<float> gradient, std::span<const float> weights);
+  // What to look for in a part.
+  Request request_for(Part& part, Send expected);
+  // The step is over: policies, codecs and the report are told.
+  void close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, const Traffic& traffic,
+             double samples, double hideable, StepReport& report);
+
+  // Numbers of the engine's own, for checkpoints. check throws Error where restore could not take them;
+  // restore does not fail, and is called once everything else has been loaded.
+  virtual std::vector<double> own_numbers() const = 0;
+  virtual void check_own(std::span<const double> numbers) const = 0;
+  virtual void restore_own(std::span<const double> numbers) = 0;
+
+  const char* name_;
+  Layout layout_;
+  EngineOptions options_;
+  Comm& comm_;
+  Clock& clock_;
+  Round round_;
+  std::vector<Part> parts_;
+  double ended_ = 0;  // when the last step, or a pause after it, ended
+
+ private:
+  template <class Visit>
+  void each_segment(const Part& part, const Visit& visit) const;
+  std::vector<float> gather_memory(std::size_t number);
+};
+
+}  // namespace gravac

@@ -1,0 +1,54 @@
+#include "gravac/memory/memory.h"
+
+#include <algorithm>
+
+#include "gravac/util/kernels.h"
+#include "gravac/util/require.h"
+
+namespace gravac {
+
+Memory::Memory(std::string_view name, std::size_t size, Sharing sharing)
+    : name_(name), size_(size), sharing_(sharing) {
+  if (size > 0) buffer_.reserve(size);
+}
+
+std::span<float> Memory::values() {
+  const std::span<float> all(buffer_.data(), size_);
+  if (zero_) std::ranges::fill(all, 0.0f);
+  written();
+  return all;
+}
+
+std::vector<float> Memory::copy() const {
+  if (zero_) return std::vector<float>(size_, 0.0f);
+  return {buffer_.data(), buffer_.data() + size_};
+}
+
+double Memory::energy() const {
+  return zero_ ? 0 : gravac::energy({buffer_.data(), size_});
+}
+
+void Memory::assign(std::span<const float> values) {
+  require(values.size() == size_, name_, ": ", values.size(), " values found, ", size_, " expected");
+  zero_ = std::ranges::all_of(values, [](float x) { return x == 0; });
+  if (!zero_) std::ranges::copy(values, buffer_.data());
+}
+
+void Memory::add(std::size_t begin, std::span<const float> more) {
+  add_into(values().subspan(begin, more.size()), more);
+}
+
+std::vector<float> Memory::take(std::size_t begin, std::size_t count) {
+  if (zero_) return std::vector<float>(count, 0.0f);
+  const std::span<float> part = values().subspan(begin, count);
+  std::vector<float> taken(part.begin(), part.end());
+  std::ranges::fill(part, 0.0f);
+  return taken;
+}
+
+void Memory::scale(float ratio) {
+  if (zero_) return;
+  for (float& value : values()) value *= ratio;
+}
+
+}  // namespace gravac

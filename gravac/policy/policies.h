@@ -1,0 +1,53 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "gravac/policy/policy.h"
+#include "gravac/util/options.h"
+
+namespace gravac {
+
+// What a policy is made from.
+struct PolicyInput {
+  const OptionReader& options;
+  std::size_t ranks = 1;
+  std::size_t segments = 1;  // parameters of the model, each with its own part of the gradient
+};
+
+// An option that several policies read, with this policy's own default if it has one.
+struct SharedOption {
+  std::string_view name;
+  std::string_view default_value = "";
+};
+
+// What a policy's own file tells the table of policies, from its function NAME_policy().
+struct PolicyEntry {
+  std::unique_ptr<Policy> (*make)(const PolicyInput& input) = nullptr;
+  std::span<const OptionInfo> options;           // that no other policy reads
+  std::span<const SharedOption> shared_options;  // described in policies.cc
+};
+
+// A line of the table of policies, policies.def.
+struct PolicyInfo {
+  std::string_view name;
+  std::string_view description;  // one sentence
+  PolicyEntry entry;
+
+  bool reads(std::string_view option) const;
+};
+
+std::span<const PolicyInfo> policies();
+std::span<const std::string_view> policy_names();
+
+// Throws Error that lists the known names.
+const PolicyInfo& policy_info(std::string_view name);
+
+// The options of all policies.
+std::span<const OptionInfo> policy_options();
+
+// Their heading in help and docs.
+inline constexpr std::string_view kPolicyOptions = "Policies";
+
+}  // namespace gravac

@@ -1,0 +1,318 @@
+#include "gravac/round.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "gravac/codec/select/compressor.h"
+#include "gravac/policy/gain.h"
+#include "gravac/util/checksum.h"
+#include "gravac/util/kernels.h"
+#include "gravac/util/require.h"
+
+namespace gravac {
+namespace {
+
+constexpr const char* kLibraryVersion = "0.2";
+
+std::string digest_of(const Layout& layout) {
+  std::uint64_t digest = 0;
+  for (const Segment& segment : layout.segments()) {
+    digest = checksum(std::as_bytes(std::span(segment.name)), digest + segment.size);
+  }
+  return std::to_string(digest);
+}
+
+// What one rank tells the others in a step: plain numbers, all of one size.
+struct Told {
+  double finite, entered, dense, minimum, candidate, minimum_kept, candidate_kept;
+  // The step before:
+  double compute, compress, agree, exchange, decode, decoded_entries, hideable, samples;
+  double stop_requested;
+};
+static_assert(sizeof(Told) == CostModel::kMessageBytes, "the cost model counts on it");
+
+// What all ranks told, by rank, and how it is put together.
+class Answers {
+ public:
+  Answers(Comm& comm, const Told& mine) : all_(comm.size()) {
+    comm.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all_)));
+  }
+  // Added up in rank order: the same sum on all ranks, to the bit.
+  double sum(double Told::*number) const {
+    double total = 0;
+    for (const Told& one : all_) total += one.*number;
+    return total;
+  }
+  double most(double Told::*number) const {
+    double value = all_[0].*number;
+    for (const Told& one : all_) value = std::max(value, one.*number);
+    return value;
+  }
+  double least(double Told::*number) const {
+    double value = all_[0].*number;
+    for (const Told& one : all_) value = std::min(value, one.*number);
+    return value;
+  }
+  Straggler straggler() const {
+    std::vector<double> own_work;
+    for (const Told& one : all_) own_work.push_back(one.compute + one.compress);
+    return find_straggler(own_work);
+  }
+
+ private:
+  std::vector<Told> all_;
+};
+
+}  // namespace
+
+Round::Round(const Layout& layout, std::size_t buckets, std::unique_ptr<Policy> policy,
+             const EngineOptions& options, Comm& comm)
+    : layout_(layout), options_(options), comm_(comm) {
+  const bool shared_positions = compressor_info(options.step.compressor).shared_positions;
+  state_ = std::make_unique<State>(State{.policy = std::move(policy),
+                                         .costs = CostModel(comm.size(), layout.entries(), options.values,
+                                                            options.route, shared_positions, buckets)});
+}
+
+Facts Round::facts() const {
+  Facts facts = {{"library version", kLibraryVersion},
+                 {"ranks", std::to_string(comm_.size())},
+                 {"entries", std::to_string(layout_.entries())},
+                 {"layout", digest_of(layout_)},
+                 {"policy", std::string(policy().name())},
+                 {"compressor", options_.step.compressor},
+                 {"granularity", std::string(to_string(options_.step.granularity))},
+                 {"seed", std::to_string(options_.step.seed)},
+                 {"memory", options_.momentum ? "momentum" : "residual"},
+                 {"exchange", options_.route ? std::string(to_string(*options_.route)) : "auto"},
+                 {"values", std::string(to_string(options_.values))}};
+  facts.insert(facts.end(), options_.facts.begin(), options_.facts.end());
+  return facts;
+}
+
+Agreed<Verdict> Round::agree(const Measurement& found, StepReport& report) {
+  comm_.set_step(state_->steps);
+  const State::Own& own = state_->own;
+  const Answers all(comm_, {.finite = found.finite ? 1.0 : 0.0,
+                            .entered = found.energy.entered,
+                            .dense = found.energy.dense,
+                            .minimum = found.energy.minimum,
+                            .candidate = found.energy.candidate,
+                            .minimum_kept = static_cast<double>(found.minimum_kept),
+                            .candidate_kept = static_cast<double>(found.candidate_kept),
+                            .compute = own.times.compute,
+                            .compress = own.times.compress,
+                            .agree = own.times.agree,
+                            .exchange = own.times.exchange,
+                            .decode = own.times.decode,
+                            .decoded_entries = own.times.decoded_entries,
+                            .hideable = own.times.hideable,
+                            .samples = own.samples,
+                            .stop_requested = std::exchange(stop_requested_, false) ? 1.0 : 0.0});
+  const Straggler straggler = all.straggler();
+  report.straggler = straggler.rank;
+  report.straggler_seconds = straggler.seconds;
+  report.stop_requested = all.most(&Told::stop_requested) != 0;
+
+  Verdict verdict{.finite = all.least(&Told::finite) == 1,
+                  .minimum_kept = all.most(&Told::minimum_kept),
+                  .candidate_kept = all.most(&Told::candidate_kept)};
+  report.finite = verdict.finite;
+  if (!verdict.finite) return Agreed(verdict);
+
+  const Energy energy{all.sum(&Told::entered), all.sum(&Told::dense), all.sum(&Told::minimum),
+                      all.sum(&Told::candidate)};
+  verdict.decided = state_->decided = policy().decide(energy);
+  // A rank that waits in an exchange waits for slower ranks, too: the one that waited least saw what the
+  // network itself takes. Of everything else the slowest rank sets the pace.
+  StepTimes times = own.times;
+  times.compute = all.most(&Told::compute);
+  times.compress = all.most(&Told::compress);
+  times.decode = all.most(&Told::decode);
+  times.decoded_entries = all.most(&Told::decoded_entries);
+  times.agree = all.least(&Told::agree);
+  times.exchange = all.least(&Told::exchange);
+  times.hideable = all.least(&Told::hideable);
+  if (own.known) learn(times, all.sum(&Told::samples), report);
+  describe(energy, report);
+  return Agreed(verdict);
+}
+
+// Tells the cost model and the policy what the step before took.
+void Round::learn(const StepTimes& times, double samples, StepReport& report) {
+  state_->costs.learn(times);
+  const double seconds = state_->costs.seconds(times);
+  report.samples_per_second = seconds > 0 ? samples / seconds : 0;
+  report.effective_samples_per_second = report.samples_per_second * state_->own.gain;
+  policy().record(
+      {.factor = state_->own.factor, .samples_per_second = report.samples_per_second, .costs = &costs()});
+}
+
+void Round::describe(const Energy& energy, StepReport& report) const {
+  for (const int level : {0, 1}) {
+    const Send of = level == 0 ? Send::minimum : Send::candidate;
+    report.gain_error_fed[level] = gain(Gain::error_fed, energy, of);
+    report.gain_gradient[level] = gain(Gain::gradient, energy, of);
+  }
+  report.minimum = plan_ ? plan_->minimum : 1;
+  report.candidate = plan_ ? plan_->candidate : 1;
+}
+
+Order Round::order_for(Send sent, double kept) const {
+  if (sent == Send::dense) return {.step = state_->steps};
+  return {.sent = sent,
+          .route = costs().route_for(kept),
+          .factor = sent == Send::minimum ? plan_->minimum : plan_->candidate,
+          .step = state_->steps,
+          .one_round = costs().one_round(kept)};
+}
+
+Agreed<Order> Round::order(const Agreed<Verdict>& verdict) const {
+  return Agreed(order_for(verdict->decided, verdict->kept(verdict->decided)));
+}
+
+Agreed<Order> Round::next_order() {
+  const std::optional<Plan> last = std::exchange(plan_, policy().plan());
+  Send& decided = state_->decided;
+  if (!plan_) decided = Send::dense;
+  if (plan_ && !last) decided = Send::candidate;  // the policy wants to see what its new plan is like
+  if (decided == Send::dense) return Agreed(order_for(decided, 0));
+  const double factor = decided == Send::minimum ? plan_->minimum : plan_->candidate;
+  return Agreed(order_for(decided, static_cast<double>(layout_.entries()) / factor));
+}
+
+void Round::watch(std::size_t begin, std::span<const float> mean) {
+  if (policy().observe_interval() == 0) return;
+  std::vector<float>& sum = state_->watched;
+  if (sum.empty()) sum.assign(layout_.entries(), 0.0f);
+  add_into(std::span(sum).subspan(begin, mean.size()), mean);
+}
+
+// If this step ends an interval, tells the policy the norms of what was summed up in it.
+void Round::end_watch() {
+  const std::size_t interval = policy().observe_interval();
+  if (interval == 0 || ++state_->watched_steps < interval) return;
+  std::vector<float>& sum = state_->watched;
+  std::vector<double> norms;
+  for (const Segment& segment : layout_.segments()) {
+    norms.push_back(std::sqrt(energy(std::span(sum).subspan(segment.begin, segment.size))));
+  }
+  policy().observe(norms);
+  std::fill(sum.begin(), sum.end(), 0.0f);
+  state_->watched_steps = 0;
+}
+
+void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, const Traffic& traffic,
+                  double samples, double hideable, StepReport& report) {
+  report.step = state_->steps++;
+  report.entries = layout_.entries();
+  report.sent = order->sent;
+  report.route = order->route;
+  report.factor = order->factor;
+  report.entries_sent = traffic.entries_sent;
+  report.bytes_sent = traffic.bytes_sent;
+  report.bytes_received = traffic.bytes_received;
+  if (verdict->finite) {
+    const bool sparse = order->sent != Send::dense;
+    state_->own = {
+        .known = true,
+        .times = {.compute = report.compute_seconds,
+                  .compress = report.compress_seconds,
+                  .agree = report.agree_seconds,
+                  .exchange = report.exchange_seconds,
+                  .decode = report.decode_seconds,
+                  .decoded_entries = static_cast<double>(traffic.entries_decoded),
+                  .hideable = hideable,
+                  .sparse = sparse,
+                  .volume = costs().volume(order->route, verdict->kept(order->sent), order->one_round),
+                  .route = order->route},
+        .samples = samples,
+        .factor = order->factor,
+        .gain = sparse ? report.gain_error_fed[order->sent == Send::minimum ? 0 : 1] : 1};
+    end_watch();
+  } else {
+    state_->own = {};  // a bad step teaches nothing
+    ++state_->bad_steps;
+  }
+  report.bad_steps = state_->bad_steps;
+  report.effective_steps = policy().effective_steps();
+  report.dense_bytes = static_cast<std::size_t>(costs().volume(Route::dense, 0).bytes);
+}
+
+void Round::rescale(float ratio) {
+  for (float& sum : state_->watched) sum *= ratio;
+  policy().rescale(static_cast<double>(ratio));
+}
+
+void Round::adopt(std::unique_ptr<State> state) {
+  state_ = std::move(state);
+  plan_ = policy().plan();
+}
+
+void Round::save(Checkpoint& checkpoint) const {
+  for (const auto& [key, value] : facts()) checkpoint.add("fact/" + key, value);
+  checkpoint.add("fact/rank", std::to_string(comm_.rank()));
+  checkpoint.add(
+      "round", std::vector<double>{static_cast<double>(state_->steps), static_cast<double>(state_->bad_steps),
+                                   static_cast<double>(state_->decided)});
+  const State::Own& own = state_->own;
+  const StepTimes& times = own.times;
+  checkpoint.add(
+      "last", std::vector<double>{own.known ? 1.0 : 0.0, own.samples, own.factor, own.gain, times.compute,
+                                  times.compress, times.agree, times.exchange, times.decode,
+                                  times.sparse ? 1.0 : 0.0, times.volume.rounds, times.volume.bytes,
+                                  times.decoded_entries, static_cast<double>(times.route), times.hideable});
+  checkpoint.add("costs", costs().save());
+  for (const auto& [key, values] : policy().save()) checkpoint.add("policy/" + key, values);
+  checkpoint.add("watched steps", std::vector<double>{static_cast<double>(state_->watched_steps)});
+  checkpoint.add("watched", state_->watched_steps > 0 ? std::span<const float>(state_->watched)
+                                                      : std::span<const float>());  // all zeros
+}
+
+std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
+  Facts expected = facts();
+  expected.emplace_back("rank", std::to_string(comm_.rank()));
+  for (const auto& [key, value] : expected) {
+    const std::string theirs = checkpoint.text("fact/" + key);
+    require(theirs == value, "checkpoint: ", key, " is ", theirs, " there and ", value, " here");
+  }
+  auto state = std::make_unique<State>(State{.policy = policy().clone(), .costs = costs()});
+  const std::vector<double> round = checkpoint.numbers("round", 3), last = checkpoint.numbers("last", 15);
+  require(round[0] >= 0 && round[1] >= 0, "checkpoint: 'round' counts fewer than 0 steps");
+  require(round[2] >= 0 && round[2] <= 2, "checkpoint: 'round' names an unknown decision");
+  require(last[13] >= 0 && last[13] <= 3, "checkpoint: 'last' names an unknown exchange");
+  state->steps = static_cast<std::uint64_t>(round[0]);
+  state->bad_steps = static_cast<std::uint64_t>(round[1]);
+  state->decided = static_cast<Send>(static_cast<int>(round[2]));
+  state->own = {.known = last[0] != 0,
+                .times = {.compute = last[4],
+                          .compress = last[5],
+                          .agree = last[6],
+                          .exchange = last[7],
+                          .decode = last[8],
+                          .decoded_entries = last[12],
+                          .hideable = last[14],
+                          .sparse = last[9] != 0,
+                          .volume = {last[10], last[11]},
+                          .route = static_cast<Route>(static_cast<int>(last[13]))},
+                .samples = last[1],
+                .factor = last[2],
+                .gain = last[3]};
+  state->costs.load(checkpoint.numbers("costs"));
+  PolicyState policy_state;
+  for (const std::string& name : checkpoint.names("policy/")) {
+    policy_state.emplace_back(name.substr(7), checkpoint.numbers(name));
+  }
+  state->policy->load(policy_state);
+  const double watched_steps = checkpoint.numbers("watched steps", 1)[0];
+  require(watched_steps >= 0 && watched_steps <= static_cast<double>(policy().observe_interval()),
+          "checkpoint: ", watched_steps, " steps of watching found, 0 to ", policy().observe_interval(),
+          " expected");
+  state->watched_steps = static_cast<std::size_t>(watched_steps);
+  const bool watches = policy().observe_interval() > 0 && state->watched_steps > 0;
+  state->watched = checkpoint.floats("watched", watches ? layout_.entries() : 0);
+  return state;
+}
+
+}  // namespace gravac

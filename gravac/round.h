@@ -1,0 +1,117 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "gravac/checkpoint.h"
+#include "gravac/codec/options.h"
+#include "gravac/codec/order.h"
+#include "gravac/codec/request.h"
+#include "gravac/comm/agreed.h"
+#include "gravac/comm/comm.h"
+#include "gravac/costs.h"
+#include "gravac/policy/policy.h"
+#include "gravac/report.h"
+#include "gravac/util/layout.h"
+
+namespace gravac {
+
+// What all ranks make of a step together. It may be what is decided now or, by an engine that has to
+// know before backward begins, for the step to come.
+struct Verdict {
+  bool finite = true;                           // no rank had bad numbers
+  Send decided = Send::dense;                   // by the policy; dense if numbers were bad
+  double minimum_kept = 0, candidate_kept = 0;  // entries that survive, on the rank that keeps most
+
+  double kept(Send sent) const { return sent == Send::minimum ? minimum_kept : candidate_kept; }
+};
+
+// What all ranks know together: they exchange one message a step, with what each of them found and what
+// its last step took; added up in rank order, the policy decides on the sums and the cost model learns from
+// them. Both are therefore equal on all ranks, and so is every Agreed value that comes from here.
+//
+//   open(), plan()        what to try
+//   agree(found)          the message; the policy decides
+//   order / next_order    what that means for this step, or for the next
+//   close(...)            what this step was like, for the next message
+class Round {
+ public:
+  // The gradient travels in `buckets` buckets.
+  Round(const Layout& layout, std::size_t buckets, std::unique_ptr<Policy> policy,
+        const EngineOptions& options, Comm& comm);
+
+  // A step begins for which nothing has been ordered yet. (next_order() begins one, too.)
+  void open() { plan_ = policy().plan(); }
+  // The factors to try in this step; nothing: it is dense, and there is nothing to try.
+  const std::optional<Plan>& plan() const { return plan_; }
+  // The number of this step, from 0.
+  std::uint64_t step() const { return state_->steps; }
+
+  // Tells all ranks, with the next message, that this rank wants to stop.
+  void request_stop() { stop_requested_ = true; }
+
+  // The message. If all numbers are good, the policy learns what the step before took and decides on
+  // this one; gains, factors and the straggler are written into the report.
+  Agreed<Verdict> agree(const Measurement& found, StepReport& report);
+
+  // What the verdict means for this step.
+  Agreed<Order> order(const Agreed<Verdict>& verdict) const;
+  // What the last verdict means for the next step, whose plan() is the policy's new one from here on.
+  Agreed<Order> next_order();
+
+  // For policies that watch gradients over several steps: adds the means of the entries from `begin` on.
+  void watch(std::size_t begin, std::span<const float> mean);
+
+  // The step is over. `hideable` seconds passed between the first bucket's being ready and the last's.
+  void close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, const Traffic& traffic,
+             double samples, double hideable, StepReport& report);
+
+  // Gradients are `ratio` times as large from now on.
+  void rescale(float ratio);
+
+  Policy& policy() const { return *state_->policy; }
+  const CostModel& costs() const { return state_->costs; }
+
+  // What ranks compare before they begin.
+  Facts facts() const;
+
+  // All that changes from step to step. read() throws Error for a checkpoint that does not fit; nothing
+  // changes before adopt().
+  struct State {
+    std::unique_ptr<Policy> policy;
+    CostModel costs;
+    std::uint64_t steps = 0, bad_steps = 0;
+    Send decided = Send::dense;  // by the last good step
+    struct Own {                 // the step before as this rank saw it, which the next message tells
+      bool known = false;
+      StepTimes times;
+      double samples = 0;
+      double factor = 1, gain = 1;  // these two were agreed
+    } own = {};
+    std::vector<float> watched = {};  // sum of the means
+    std::size_t watched_steps = 0;
+  };
+  void save(Checkpoint& checkpoint) const;
+  std::unique_ptr<State> read(const Checkpoint& checkpoint) const;
+  void adopt(std::unique_ptr<State> state);
+
+ private:
+  void learn(const StepTimes& times, double samples, StepReport& report);
+  void describe(const Energy& energy, StepReport& report) const;
+  void end_watch();
+  Order order_for(Send sent, double kept) const;
+
+  Layout layout_;
+  EngineOptions options_;
+  Comm& comm_;
+  std::unique_ptr<State> state_;
+  std::optional<Plan> plan_;
+  bool stop_requested_ = false;
+};
+
+}  // namespace gravac

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <span>
+
+#include "gravac/wire/values.h"
+
+namespace gravac {
+
+// The largest finite number of a type.
+float largest_of(Values type);
+
+// What is left of each value once it is stored as `type`: the nearest number of that type. Finite values
+// stay finite, cut off at the largest; infinities and NaN stay what they are. REQUIRES: equal sizes.
+void round_to(Values type, std::span<const float> values, std::span<float> rounded);
+
+}  // namespace gravac
