@@ -11,11 +11,11 @@ extern "C" int c_user(void);
 namespace gravac {
 namespace {
 
-TEST(CApi, ServesAUserInPlainC) {
+TEST(CApi, WorksFromPlainC) {
   EXPECT_EQ(c_user(), 0) << gravac_error();
 }
 
-// The callbacks of another language, here ranks as threads.
+// What a binding for another language would pass; here the ranks are threads of this process.
 gravac_comm callbacks_to(Comm& comm) {
   return {&comm, comm.rank(), comm.size(),
           [](void* context, float* values, std::size_t count) {

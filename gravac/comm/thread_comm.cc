@@ -11,7 +11,9 @@
 
 namespace gravac {
 
-// Where the threads meet: everybody brings an offer and waits for the others'.
+// Where the threads meet. Every collective works in two phases: each rank puts the address of its data here
+// and waits until all have; then each reads the others' data directly, and waits again until all have read,
+// since only then may the data change. No bytes are copied through a queue.
 struct ThreadGroup::Meeting {
   struct Offer {
     const void* data = nullptr;
@@ -21,7 +23,8 @@ struct ThreadGroup::Meeting {
   Meeting(std::size_t ranks, std::chrono::duration<double> limit)
       : timeout(limit), offers(ranks), arrivals(ranks, 0), left(ranks, false), sums() {}
 
-  // The ranks that have not come to the meeting called `number`; only those that have left, if asked.
+  // The ranks that have arrived fewer than `number` times; if `only_left`, only those that have left the
+  // group.
   std::vector<std::size_t> missing(std::uint64_t number, bool only_left) const {
     std::vector<std::size_t> ranks;
     for (std::size_t i = 0; i < arrivals.size(); ++i) {
@@ -53,10 +56,10 @@ struct ThreadGroup::Meeting {
   std::mutex mutex;
   std::condition_variable changed;
   std::chrono::duration<double> timeout;
-  std::vector<Offer> offers;
-  std::vector<std::uint64_t> arrivals;
-  std::vector<bool> left;
-  std::vector<float> sums;  // of all_reduce
+  std::vector<Offer> offers;            // by rank: the data it brings to the current operation
+  std::vector<std::uint64_t> arrivals;  // by rank: how often it has arrived
+  std::vector<bool> left;               // by rank: its comm was destroyed
+  std::vector<float> sums;              // of all_reduce
 };
 
 class ThreadComm final : public Comm {
@@ -75,7 +78,7 @@ class ThreadComm final : public Comm {
     if (rank_ == 0) meeting_.sums.resize(values.size());
     offer(values.data(), values.size(), "all_reduce");
     require_equal_sizes(values.size(), "all_reduce");
-    // Each rank sums its share, in the order of ranks.
+    // Each rank adds up a share of the entries, in rank order, so that results do not depend on timing.
     const std::size_t begin = values.size() * rank_ / size(), end = values.size() * (rank_ + 1) / size();
     for (std::size_t i = begin; i < end; ++i) {
       float sum = 0;

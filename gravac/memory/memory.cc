@@ -28,6 +28,8 @@ double Memory::energy() const {
   return zero_ ? 0 : gravac::energy({buffer_.data(), size_});
 }
 
+// Looks whether all values are 0, so that a run continued from a checkpoint takes the same path through a
+// step, and gives the same bits, as the run that saved it.
 void Memory::assign(std::span<const float> values) {
   require(values.size() == size_, name_, ": ", values.size(), " values found, ", size_, " expected");
   zero_ = std::ranges::all_of(values, [](float x) { return x == 0; });
