@@ -51,7 +51,7 @@ TEST(CApi, FailuresAreMessagesNotExceptions) {
   const char* names[] = {"a", "a"};
   const size_t sizes[] = {1, 1};
   EXPECT_EQ(gravac_create("", names, sizes, 2, nullptr), nullptr);
-  EXPECT_STREQ(gravac_error(), "layout: segment 'a' is there already");
+  EXPECT_STREQ(gravac_error(), "layout: segment 'a' was added before");
   EXPECT_EQ(gravac_create("policy=clever", names, sizes, 1, nullptr), nullptr);
   EXPECT_EQ(gravac_step(nullptr, nullptr, 1), -1);
   gravac_comm broken = {nullptr, 0, 2, [](void*, float*, size_t) { return 5; },

@@ -8,7 +8,7 @@ Workers::Workers(unsigned threads) {
   require(threads >= 1 && threads <= 1024, "threads: ", threads, " found, 1 to 1024 expected");
   try {
     for (unsigned i = 1; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
-  } catch (...) {  // no more threads to be had: let the others go
+  } catch (...) {  // the system has no more threads: end those that were started
     stop();
     throw;
   }
@@ -24,6 +24,8 @@ void Workers::stop() {
   round_.notify_all();
 }
 
+// The release on round_ publishes call_ and context_ to the threads; the acquire on busy_ makes what they
+// wrote visible to the caller.
 void Workers::start(Call call, void* context) {
   if (threads_.empty()) {
     call(context, 0);
