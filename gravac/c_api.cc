@@ -79,6 +79,8 @@ Layout layout_of(const char* const* names, const size_t* sizes, std::size_t segm
 
 }  // namespace
 
+// What the opaque pointer of the C interface points to. The members are in the order in which they depend on
+// each other: the engine uses the comm and the clock until it is destroyed.
 struct gravac_aggregator {
   gravac_aggregator(std::unique_ptr<Comm> over, const char* options, const Layout& layout)
       : comm(std::move(over)),
@@ -153,7 +155,7 @@ int gravac_save(gravac_aggregator* g, void* data, size_t* size) {
     require(g && size, "gravac_save: a pointer is NULL");
     const std::vector<std::byte> bytes = g->engine->save().to_bytes();
     const std::size_t room = data ? *size : bytes.size();
-    *size = bytes.size();
+    *size = bytes.size();  // also if the room is too small: the caller then knows how much to allocate
     require(room >= bytes.size(), "gravac_save: room for ", room, " bytes found, ", bytes.size(),
             " expected");
     if (data) std::memcpy(data, bytes.data(), bytes.size());

@@ -9,8 +9,10 @@
 namespace gravac {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4b435647;  // "GVCK"
-constexpr std::uint32_t kVersion = 1;
+// Bytes: magic, version, sections, checksum of everything before it. All numbers are little-endian. A section
+// is the length of its name (4 bytes), its type (1), the length of its content (8), the name and the content.
+constexpr std::uint32_t kMagic = 0x4b435647;     // "GVCK"
+constexpr std::uint32_t kVersion = 1;            // rises if older programs could misread a newer file
 constexpr std::size_t kFrame = 4 + 4 + 8;        // magic, version and checksum
 constexpr std::size_t kSectionHead = 4 + 1 + 8;  // length of the name, type, length of the content
 
@@ -143,6 +145,7 @@ std::vector<std::string> Checkpoint::names(std::string_view prefix) const {
   return result;
 }
 
+// Two passes over the sections: the first adds up the size, the second writes.
 std::vector<std::byte> Checkpoint::to_bytes() const {
   std::size_t size = kFrame;
   for (const auto& [name, section] : sections_) size += kSectionHead + name.size() + section.bytes.size();
@@ -161,6 +164,8 @@ std::vector<std::byte> Checkpoint::to_bytes() const {
   return out;
 }
 
+// Magic and version come before the checksum, because "not a checkpoint" and "too new" help a user more than
+// "damaged".
 Checkpoint Checkpoint::from_bytes(std::span<const std::byte> bytes) {
   constexpr std::size_t kLeast = 2 * sizeof(std::uint32_t) + sizeof(std::uint64_t);
   require(bytes.size() >= kLeast, "checkpoint: ", bytes.size(), " bytes found, at least ", kLeast,

@@ -7,6 +7,7 @@
 namespace gravac {
 namespace {
 
+// 1 if nothing was sent, as with one rank.
 double ratio(std::size_t a, std::size_t b) {
   return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 1.0;
 }
@@ -20,7 +21,7 @@ class Line {
   Line& add(std::string_view key, int value) { return raw(key, std::to_string(value)); }
   Line& add(std::string_view key, double value) {
     char text[32];
-    std::snprintf(text, sizeof(text), "%.9g", value);
+    std::snprintf(text, sizeof(text), "%.9g", value);       // as many digits as a float has, and not more
     return raw(key, std::isfinite(value) ? text : "null");  // JSON has no NaN and no infinity
   }
   std::string str() const { return text_ + "}"; }

@@ -166,8 +166,8 @@ TEST(NameRanks, ListsRanksInASentence) {
   EXPECT_EQ(name_ranks(std::vector<std::size_t>{1, 2, 5}), "ranks 1, 2 and 5");
 }
 
-// A rank that announces more than can come is not trusted with an allocation.
-class Boasting final : public testing::Relay {
+// Changes the length that rank 1 announces to 2^60 bytes, as a corrupted message or a hostile peer could.
+class WrongLength final : public testing::Relay {
  public:
   using Comm::all_gather;
   using Relay::Relay;
@@ -180,12 +180,12 @@ class Boasting final : public testing::Relay {
 
 TEST(Comm, RefusesALengthThatNoMessageCanHave) {
   run_ranks(2, [](Comm& comm) {
-    Boasting boasting(comm);
-    boasting.expect_messages_of(1000);
+    WrongLength wrong(comm);
+    wrong.expect_messages_of(1000);
     const std::vector<std::byte> mine(10);
     Messages all;
     try {
-      boasting.all_gather(std::span<const std::byte>(mine), all);
+      wrong.all_gather(std::span<const std::byte>(mine), all);
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
       EXPECT_EQ(

@@ -33,7 +33,9 @@ struct ThreadGroup::Meeting {
     return ranks;
   }
 
-  // Waits until all ranks have arrived as often as `rank` has now.
+  // A barrier: waits until all ranks have arrived as often as `rank` has now. Counting arrivals, instead of
+  // resetting a counter, needs no second barrier to be used again. Throws Error as soon as a rank that is
+  // missing has left, or after the timeout.
   void arrive(std::size_t rank, const char* operation, std::uint64_t step) {
     std::unique_lock lock(mutex);
     const std::uint64_t mine = ++arrivals[rank];
@@ -43,6 +45,7 @@ struct ThreadGroup::Meeting {
     const auto limit = std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout);
     changed.wait_until(lock, start + limit, [&] { return all_here() || !missing(mine, true).empty(); });
     if (all_here()) return;
+    // A rank that left explains the failure; ranks that only are late are named if none left.
     const std::vector<std::size_t> gone = missing(mine, true);
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     char seconds[32];
@@ -75,7 +78,8 @@ class ThreadComm final : public Comm {
   std::size_t size() const override { return meeting_.offers.size(); }
 
   void all_reduce(std::span<float> values) override {
-    if (rank_ == 0) meeting_.sums.resize(values.size());
+    if (rank_ == 0)
+      meeting_.sums.resize(values.size());  // no rank reads or writes it before all have arrived
     offer(values.data(), values.size(), "all_reduce");
     require_equal_sizes(values.size(), "all_reduce");
     // Each rank adds up a share of the entries, in rank order, so that results do not depend on timing.
@@ -85,7 +89,7 @@ class ThreadComm final : public Comm {
       for (std::size_t r = 0; r < size(); ++r) sum += static_cast<const float*>(meeting_.offers[r].data)[i];
       meeting_.sums[i] = sum;
     }
-    arrive("all_reduce");
+    arrive("all_reduce");  // all sums are complete, and no rank reads another's values any more
     std::copy(meeting_.sums.begin(), meeting_.sums.end(), values.begin());
     arrive("all_reduce");
   }
@@ -159,7 +163,8 @@ void run_ranks(std::size_t ranks, const std::function<void(Comm&)>& work,
         } catch (...) {
           failures[rank] = std::current_exception();
         }
-        comms[rank].reset();
+        comms[rank]
+            .reset();  // leaves the group, so that ranks waiting for a failed one do not wait for the timeout
       });
     }
   }

@@ -65,6 +65,8 @@ class GravacPolicy final : public Policy {
     return Plan{options_.ladder[minimum_], options_.ladder[candidate_]};
   }
 
+  // Decides by smoothed gains, since those of single steps are noisy. Both factors' gains are measured on
+  // every step.
   Send decide(const Energy& energy) override {
     gains_[minimum_].add(gain(options_.gain, energy, Send::minimum), options_.smoothing);
     if (candidate_ != minimum_) {
@@ -106,6 +108,7 @@ class GravacPolicy final : public Policy {
     return state;
   }
 
+  // Reads into a new policy, and replaces this one only if everything was good.
   void load(const PolicyState& state) override {
     const StateReader reader(name(), state);
     const auto rungs = static_cast<double>(options_.ladder.size());
@@ -137,7 +140,7 @@ class GravacPolicy final : public Policy {
       minimum_ = evaluated;
     }
     settle_if_saturated();
-    candidate_ = std::max(candidate_, minimum_);
+    candidate_ = std::max(candidate_, minimum_);  // settling may have chosen a rung below the new minimum
   }
 
   // If the two best compression throughputs (throughput times gain) are about equal, compressing harder gains

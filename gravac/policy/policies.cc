@@ -50,6 +50,8 @@ std::string help_of(const OptionInfo& option) {
   return defaults.empty() ? help : help + " (default: " + listed(defaults) + ")";
 }
 
+// The options that several policies share, then those of each policy. Help is completed with the names of the
+// policies that read an option, so that it cannot go stale.
 std::vector<OptionInfo> make_policy_options() {
   std::vector<OptionInfo> all = {
       {kPolicyOptions, "factor-min", OptionInfo::Kind::number, "F", "10", "Lowest factor", 1},

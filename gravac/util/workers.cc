@@ -40,6 +40,8 @@ void Workers::start(Call call, void* context) {
   while (const std::uint32_t busy = busy_.load(std::memory_order_acquire)) busy_.wait(busy);
 }
 
+// `seen` is the last round that this thread has worked in. A thread that wakes late finds round_ changed and
+// does not sleep through a round; it cannot miss one, because start() waits until all threads have finished.
 void Workers::serve(unsigned worker) {
   for (std::uint32_t seen = 0;;) {
     round_.wait(seen, std::memory_order_acquire);

@@ -36,6 +36,8 @@ enum Form : std::uint8_t {
 constexpr std::uint32_t kMagic = 0x43415647;  // "GVAC"
 constexpr std::uint8_t kVersion = 2;
 
+// The first 48 bytes of a message, in memory as on the wire. All fields lie at multiples of their size, so
+// there is no padding; docs/wire_format.md explains each.
 struct Header {
   std::uint32_t magic;
   std::uint8_t version, form, values;
@@ -56,6 +58,7 @@ std::size_t bytes_of(Values values) {
   return values == Values::fp32 ? 4 : 2;
 }
 
+// One bit for each entry of the part.
 std::size_t bitmap_bytes(std::size_t entries) {
   return (entries + 7) / 8;
 }
