@@ -9,7 +9,7 @@
 
 namespace gravac {
 
-// Two conditions, because each alone names ranks that nobody would call stragglers: steps of a few
+// Two conditions, because each alone would name ordinary ranks: steps of a few
 // milliseconds often differ by a factor of two, and long steps by more than half a second.
 Straggler find_straggler(std::span<const double> seconds) {
   if (seconds.empty()) return {};

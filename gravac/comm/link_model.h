@@ -12,8 +12,8 @@ namespace gravac {
 // the same on every step.
 class LinkModel {
  public:
-  // An exchange took so many seconds. Ignores exchanges without rounds, and seconds that are negative,
-  // infinite or NaN.
+  // Learns that an exchange of `volume` took `seconds`. Ignores exchanges without rounds, and seconds that
+  // are negative, infinite or NaN.
   void learn(const Volume& volume, double seconds);
   // The prediction; before the first learn() with 0.1 ms a round and 1 GB/s, a fair local network.
   double seconds(const Volume& volume) const { return alpha_ * volume.rounds + beta_ * volume.bytes; }

@@ -22,7 +22,7 @@ Options options_from_string(std::string_view text) {
   return options;
 }
 
-// Unknown names are errors, not warnings: a misspelt option would train with a default that nobody asked for.
+// Unknown names are errors, not warnings: a misspelt option would silently train with its default.
 OptionReader::OptionReader(const Options& given, std::span<const OptionInfo> table)
     : given_(given), table_(table) {
   const auto names = names_of(table);
