@@ -14,9 +14,11 @@ namespace {
 
 using namespace gravac;
 
-thread_local std::string last_error;
+thread_local std::string last_error;  // of gravac_error(): threads do not see each other's failures
 
-// A comm made of the caller's callbacks. Messages to single ranks go to all of them.
+// A comm made of the caller's callbacks. There is no callback for all_to_all, so that a binding needs two
+// functions only: it is made of all-gathers, which move size() times the bytes. Who needs reduce-scatter to
+// be fast writes a Comm in C++.
 class CallbackComm final : public Comm {
  public:
   explicit CallbackComm(const gravac_comm* callbacks) : callbacks_(callbacks ? *callbacks : alone()) {
@@ -53,6 +55,7 @@ class CallbackComm final : public Comm {
   }
 
  private:
+  // One rank: a sum is the value itself, and gathering copies it.
   static gravac_comm alone() {
     return {nullptr, 0, 1, [](void*, float*, std::size_t) { return 0; },
             [](void*, const void* mine, std::size_t bytes, void* all) {
@@ -76,6 +79,8 @@ Layout layout_of(const char* const* names, const size_t* sizes, std::size_t segm
 
 }  // namespace
 
+// What the opaque pointer of the C interface points to. The members are in the order in which they depend on
+// each other: the engine uses the comm and the clock until it is destroyed.
 struct gravac_aggregator {
   gravac_aggregator(std::unique_ptr<Comm> over, const char* options, const Layout& layout)
       : comm(std::move(over)),
@@ -93,7 +98,8 @@ struct gravac_aggregator {
 
 namespace {
 
-// Runs work and turns what it throws into a message and -1.
+// Runs `work`. If it throws, keeps the message for gravac_error() and returns -1; exceptions must not unwind
+// through C frames.
 template <class Work>
 int guarded(const Work& work) noexcept {
   try {
@@ -102,7 +108,7 @@ int guarded(const Work& work) noexcept {
   } catch (const std::exception& error) {
     last_error = error.what();
   } catch (...) {
-    last_error = "gravac: an unknown exception";
+    last_error = "gravac: an exception of unknown type";
   }
   return -1;
 }
@@ -149,7 +155,7 @@ int gravac_save(gravac_aggregator* g, void* data, size_t* size) {
     require(g && size, "gravac_save: a pointer is NULL");
     const std::vector<std::byte> bytes = g->engine->save().to_bytes();
     const std::size_t room = data ? *size : bytes.size();
-    *size = bytes.size();
+    *size = bytes.size();  // also if the room is too small: the caller then knows how much to allocate
     require(room >= bytes.size(), "gravac_save: room for ", room, " bytes found, ", bytes.size(),
             " expected");
     if (data) std::memcpy(data, bytes.data(), bytes.size());

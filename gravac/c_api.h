@@ -9,8 +9,8 @@
 
 namespace gravac {
 
-// gravac_create() over any comm, for adapters that speak C too: NULL, and
-// gravac_error() says why, if anything throws, the making of the comm included.
+// gravac_create() over any comm, for adapters with a C interface of their own (gravac_mpi.h). Returns NULL if
+// anything throws, make_comm() included; gravac_error() then has the message. Not installed.
 gravac_aggregator* create_over(const std::function<std::unique_ptr<Comm>()>& make_comm, const char* options,
                                const char* const* names, const std::size_t* sizes,
                                std::size_t segments) noexcept;

@@ -11,11 +11,11 @@ extern "C" int c_user(void);
 namespace gravac {
 namespace {
 
-TEST(CApi, ServesAUserInPlainC) {
+TEST(CApi, WorksFromPlainC) {
   EXPECT_EQ(c_user(), 0) << gravac_error();
 }
 
-// The callbacks of another language, here ranks as threads.
+// What a binding for another language would pass; here the ranks are threads of this process.
 gravac_comm callbacks_to(Comm& comm) {
   return {&comm, comm.rank(), comm.size(),
           [](void* context, float* values, std::size_t count) {
@@ -51,7 +51,7 @@ TEST(CApi, FailuresAreMessagesNotExceptions) {
   const char* names[] = {"a", "a"};
   const size_t sizes[] = {1, 1};
   EXPECT_EQ(gravac_create("", names, sizes, 2, nullptr), nullptr);
-  EXPECT_STREQ(gravac_error(), "layout: segment 'a' is there already");
+  EXPECT_STREQ(gravac_error(), "layout: segment 'a' was added before");
   EXPECT_EQ(gravac_create("policy=clever", names, sizes, 1, nullptr), nullptr);
   EXPECT_EQ(gravac_step(nullptr, nullptr, 1), -1);
   gravac_comm broken = {nullptr, 0, 2, [](void*, float*, size_t) { return 5; },

@@ -1,5 +1,5 @@
-/* A user in plain C: one rank alone, a step, a checkpoint and back. Returns the number
- * of the first thing that went wrong, 0 if nothing did. */
+/* A program in C with one rank: a step, a checkpoint, loading it, and loading a damaged one. Returns the number
+ * of the first check that failed, or 0. Compiled as C, so it also proves that the header is valid C. */
 #include <stdlib.h>
 #include <string.h>
 

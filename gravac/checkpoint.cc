@@ -9,12 +9,15 @@
 namespace gravac {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4b435647;  // "GVCK"
-constexpr std::uint32_t kVersion = 1;
+// Bytes: magic, version, sections, checksum of everything before it. All numbers are little-endian. A section
+// is the length of its name (4 bytes), its type (1), the length of its content (8), the name and the content.
+constexpr std::uint32_t kMagic = 0x4b435647;     // "GVCK"
+constexpr std::uint32_t kVersion = 1;            // rises if older programs could misread a newer file
 constexpr std::size_t kFrame = 4 + 4 + 8;        // magic, version and checksum
 constexpr std::size_t kSectionHead = 4 + 1 + 8;  // length of the name, type, length of the content
 
-// Writes values behind each other into room that was made for them.
+// Writes values one behind the other. The caller has made the buffer exactly large enough: a checkpoint can
+// have gigabytes, and growing a vector would copy them again and again.
 class Giver {
  public:
   explicit Giver(std::span<std::byte> room) : room_(room) {}
@@ -32,7 +35,7 @@ class Giver {
   std::span<std::byte> room_;
 };
 
-// Takes values off the front of a run of bytes, and never more than there are.
+// Reads values one behind the other, and throws Error where the bytes end too early.
 class Taker {
  public:
   explicit Taker(std::span<const std::byte> bytes) : left_(bytes) {}
@@ -56,6 +59,7 @@ class Taker {
   std::span<const std::byte> left_;
 };
 
+// Copies, because bytes of a file are not aligned for T.
 template <class T>
 std::vector<T> as(std::span<const std::byte> bytes) {
   std::vector<T> result(bytes.size() / sizeof(T));
@@ -71,12 +75,13 @@ void require_size(const std::string& name, std::size_t found, std::size_t expect
 
 void Checkpoint::put(const std::string& name, char type, std::span<const std::byte> bytes) {
   require(sections_.try_emplace(name, Section{type, {bytes.begin(), bytes.end()}}).second, "checkpoint: '",
-          name, "' is there already");
+          name, "' was added before");
 }
 
 const Checkpoint::Section& Checkpoint::get(const std::string& name, char type, std::size_t unit) const {
   const auto found = sections_.find(name);
   require(found != sections_.end(), "checkpoint: has no '", name, "'");
+  // A length that is no multiple of the unit cannot come from add(), but bytes may say anything.
   require(found->second.type == type && found->second.bytes.size() % unit == 0, "checkpoint: '", name,
           "' is of another type");
   return found->second;
@@ -140,6 +145,7 @@ std::vector<std::string> Checkpoint::names(std::string_view prefix) const {
   return result;
 }
 
+// Two passes over the sections: the first adds up the size, the second writes.
 std::vector<std::byte> Checkpoint::to_bytes() const {
   std::size_t size = kFrame;
   for (const auto& [name, section] : sections_) size += kSectionHead + name.size() + section.bytes.size();
@@ -158,18 +164,21 @@ std::vector<std::byte> Checkpoint::to_bytes() const {
   return out;
 }
 
+// Magic and version come before the checksum, because "not a checkpoint" and "too new" help a user more than
+// "damaged".
 Checkpoint Checkpoint::from_bytes(std::span<const std::byte> bytes) {
   constexpr std::size_t kLeast = 2 * sizeof(std::uint32_t) + sizeof(std::uint64_t);
   require(bytes.size() >= kLeast, "checkpoint: ", bytes.size(), " bytes found, at least ", kLeast,
           " expected");
   const auto body = bytes.first(bytes.size() - sizeof(std::uint64_t));
   Taker taker(body);
-  require(taker.value<std::uint32_t>() == kMagic, "checkpoint: these bytes are no checkpoint of ours");
+  require(taker.value<std::uint32_t>() == kMagic, "checkpoint: these bytes are not a GraVAC checkpoint");
   const auto version = taker.value<std::uint32_t>();
   require(version <= kVersion, "checkpoint: version ", version, " found, ", kVersion,
           " is the latest known here");
   require(Taker(bytes.subspan(body.size())).value<std::uint64_t>() == checksum(body),
           "checkpoint: truncated or damaged: its checksum does not match");
+  // The checksum is only against accidents: lengths are still checked, since anyone can compute a checksum.
   Checkpoint checkpoint;
   while (!taker.empty()) {
     const auto letters = taker.value<std::uint32_t>();

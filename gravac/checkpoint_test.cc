@@ -17,7 +17,7 @@ Checkpoint example() {
   return checkpoint;
 }
 
-TEST(Checkpoint, GivesBackWhatItWasGivenByName) {
+TEST(Checkpoint, ReturnsEachSectionByNameAfterAWayThroughBytes) {
   const Checkpoint back = Checkpoint::from_bytes(example().to_bytes());
   EXPECT_EQ(back.numbers("numbers", 3), (std::vector<double>{1.5, -2, 1e300}));
   EXPECT_EQ(back.floats("values", 2), (std::vector<float>{0.5f, 3}));
@@ -26,7 +26,7 @@ TEST(Checkpoint, GivesBackWhatItWasGivenByName) {
   EXPECT_EQ(back.names("n"), (std::vector<std::string>{"nothing", "numbers"}));
 }
 
-TEST(Checkpoint, NamesWhatIsMissingOrDifferent) {
+TEST(Checkpoint, RefusesMissingSectionsOtherTypesAndSizes) {
   const Checkpoint checkpoint = example();
   EXPECT_THROW(checkpoint.numbers("residual"), Error);
   EXPECT_THROW(checkpoint.numbers("values"), Error);
@@ -47,7 +47,7 @@ TEST(Checkpoint, NoticesEveryFlippedBitAndEveryMissingByte) {
   }
 }
 
-TEST(Checkpoint, HoldsAnotherBehindAPrefix) {
+TEST(Checkpoint, HoldsAnotherCheckpointUnderAPrefix) {
   Checkpoint whole;
   whole.add("inner/", example());
   whole.add("text", "outer");
@@ -55,7 +55,8 @@ TEST(Checkpoint, HoldsAnotherBehindAPrefix) {
   EXPECT_EQ(whole.text("text"), "outer");
 }
 
-TEST(Checkpoint, SurvivesAnyBytes) {
+// fuzz_checkpoint.cc goes further: it also mends the checksum, so that the sections behind it are read.
+TEST(Checkpoint, AnyBytesAreReadOrRefusedWithAnError) {
   EXPECT_TRUE(rc::check([](const std::vector<std::uint8_t>& noise) {
     try {
       Checkpoint::from_bytes(std::as_bytes(std::span(noise)));

@@ -9,6 +9,8 @@
 
 namespace gravac {
 
+// Two conditions, because each alone would name ordinary ranks: steps of a few
+// milliseconds often differ by a factor of two, and long steps by more than half a second.
 Straggler find_straggler(std::span<const double> seconds) {
   if (seconds.empty()) return {};
   std::vector<double> sorted(seconds.begin(), seconds.end());
@@ -25,6 +27,7 @@ void Typical::add(double sample) {
   find_median();
 }
 
+// Of an even number of samples the upper of the two middle ones. Costs one partial sort of nine numbers.
 void Typical::find_median() {
   std::array<double, kSamples> sorted = samples_;
   const auto end = sorted.begin() + static_cast<std::ptrdiff_t>(std::min(count_, kSamples));
@@ -57,9 +60,12 @@ CostModel::CostModel(std::size_t ranks, std::size_t entries, Values values, std:
       buckets_(buckets) {
   require(
       !route || (*route == Route::shared) == shared_positions || *route != Route::shared,
-      "exchange: shared positions need a compressor that draws the same ones everywhere, such as randomk");
+      "exchange: shared positions need a compressor that picks the same ones on all ranks, such as randomk");
 }
 
+// Every step gives two points for the fit of seconds = alpha * rounds + beta * bytes: the message of
+// agreement, which is nearly pure latency, and the exchange. With only one of them the two unknowns could
+// not be told apart.
 void CostModel::learn(const StepTimes& times) {
   compute_.add(times.compute);
   hideable_.add(times.hideable);
@@ -78,20 +84,24 @@ void CostModel::learn(const StepTimes& times) {
   used.idle = 0;
 }
 
+// Bytes of one rank's payloads: values, positions that are taken to be independent, and in each bucket the
+// header of 48 bytes (docs/wire_format.md).
 double CostModel::payload(double kept) const {
   if (shared_) return 4 * kept;
   return kept * bytes_per_entry(static_cast<double>(entries_) / std::max(kept, 1.0), values_) +
          48 * static_cast<double>(buckets_);
 }
 
+// Each bucket is an exchange of its own with its own rounds, except when all leave as one message. The bytes
+// are the same in both cases.
 Volume CostModel::volume(Route route, double kept, bool one_round) const {
   Volume volume = volume_of(route, ranks_, static_cast<double>(entries_), payload(kept), one_round);
   if (!(one_round && route == Route::all_gather)) volume.rounds *= static_cast<double>(buckets_);
   return volume;
 }
 
-// Until computing has been timed, one round is taken: an exchange in one piece tells what the link is like;
-// one in pieces, beside computing, does not.
+// Until computing has been timed, the answer is yes: an exchange in one piece shows how fast the link is; one
+// that competes with backward for the processor, bucket by bucket, does not.
 bool CostModel::one_round(double kept) const {
   constexpr double kLittle = 0.05;
   if (!compute_.known()) return true;
@@ -104,6 +114,8 @@ double CostModel::exchange_seconds(Route route, const Volume& volume) const {
   return (tried.times > 0 ? tried.fit : link_).seconds(volume);
 }
 
+// Exchange and decoding. By all-gather a rank decodes the payloads of all ranks; by reduce-scatter about one
+// payload of shares, and the sums, about two payloads. By all-reduce (dense, shared) nothing is decoded.
 double CostModel::route_seconds(Route route, double kept) const {
   const double decoded = route == Route::all_gather       ? kept * static_cast<double>(ranks_)
                          : route == Route::reduce_scatter ? 3 * kept
@@ -111,9 +123,12 @@ double CostModel::route_seconds(Route route, double kept) const {
   return exchange_seconds(route, volume(route, kept, one_round(kept))) + decoded * decode_per_entry_.value();
 }
 
-// What a route takes at best: timings are noisy, so the less often it was used the more may be hoped
-// for, and after long it may have become quicker. What is slower by a factor r is tried some
-// (0.75 / (1 - 1 / r))^2 times, and never if it seems to be slower by more than 4.
+// An optimistic prediction, by which route_for() compares routes: what the route might take at best. (Bandit
+// algorithms call this optimism in the face of uncertainty.) Timings are noisy, so the less often a route
+// was used, the lower the prediction, from kHope of the fit upwards; and the link may change, so it falls
+// again, by kFading a step, while the route is not used. As a result a route that is slower by a factor r is
+// tried some (0.75 / (1 - 1 / r))^2 times: once if r is 4, twice if r is 2, seventy times if r is 1.1. It is
+// never tried if it is predicted to be slower by more than 4.
 double CostModel::hoped_seconds(Route route, double kept) const {
   constexpr double kHope = 0.25, kFading = 0.999;
   const Tried& tried = tried_[static_cast<std::size_t>(route)];
@@ -131,19 +146,23 @@ Route CostModel::route_for(double kept) const {
   return best;
 }
 
-// What is left to wait for of work that can begin while gradients are still being
-// computed: what is too much to hide, and at least the last bucket.
+// How much of `busy` seconds of compressing, exchanging and decoding a step has to wait for after backward.
+// Backward hides up to `hideable` seconds, but never the work on the last bucket, which is ready only when
+// backward ends; buckets are taken to be equally large. With one bucket nothing is hidden.
 double CostModel::exposed(double busy, double hideable) const {
   return std::max(busy / static_cast<double>(buckets_), busy - hideable);
 }
 
 double CostModel::seconds(const StepTimes& times) const {
   const double busy = (times.sparse ? times.compress : 0) + times.exchange + times.decode;
-  // Longer than four typical steps, it was no computing but a pause: an evaluation, a checkpoint.
+  // Computing for longer than four medians was a pause that the caller did not announce by Engine::pause():
+  // an evaluation, a checkpoint.
   const double compute = compute_.known() ? std::min(times.compute, 4 * compute_.value()) : times.compute;
   return compute + times.agree + exposed(busy, times.hideable);
 }
 
+// Computing, and an all-reduce of all entries. The message of agreement is in neither prediction: every step
+// sends it, so it does not change which one is quicker.
 double CostModel::dense_seconds() const {
   const double busy = compress_dense_.value() + exchange_seconds(Route::dense, volume(Route::dense, 0));
   return compute_.value() + exposed(busy, hideable_.value());
@@ -151,12 +170,13 @@ double CostModel::dense_seconds() const {
 
 double CostModel::sparse_seconds(double factor) const {
   const double kept = std::max(1.0, static_cast<double>(entries_) / factor);
-  // Before the first sparse step all that is known is how long it takes to look at a
-  // gradient; choosing takes some three times that.
+  // Before the first sparse step only the time of measuring a dense one is known. Choosing entries takes
+  // about three times as long: the fused pass also reads and writes the residual.
   const double compress = compress_sparse_.known() ? compress_sparse_.value() : 3 * compress_dense_.value();
   return compute_.value() + exposed(compress + route_seconds(route_for(kept), kept), hideable_.value());
 }
 
+// load() below reads the numbers back in the same order.
 std::vector<double> CostModel::save() const {
   std::vector<double> state = link_.save();
   const auto append = [&](const std::vector<double>& more) {
@@ -174,6 +194,7 @@ std::vector<double> CostModel::save() const {
 }
 
 void CostModel::load(std::span<const double> state) {
+  // Numbers of a LinkModel; of the five medians; of the whole, with fit, times and idle of each route.
   constexpr std::size_t kFit = 7, kTypicals = 5 * Typical::kNumbers,
                         kNumbers = kFit + kTypicals + 4 * (kFit + 2);
   require(state.size() == kNumbers, "cost model: ", state.size(), " numbers found, ", kNumbers, " expected");

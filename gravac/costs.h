@@ -12,27 +12,29 @@
 
 namespace gravac {
 
-// The seconds that a step took.
+// The seconds that a step took, and what was exchanged in them.
 struct StepTimes {
-  double compute = 0, compress = 0;
-  double agree = 0, exchange = 0;
-  double decode = 0;
-  double decoded_entries = 0;
-  double hideable = 0;  // from the first bucket's being ready to the last one's: exchanges may hide there
-  // The same on all ranks, since it was ordered:
+  double compute = 0;          // forward and backward
+  double compress = 0;         // measuring the gradient and choosing entries
+  double agree = 0;            // the message of Round::agree
+  double exchange = 0;         // moving payloads or sums, without compressing and decoding
+  double decode = 0;           // adding up received payloads
+  double decoded_entries = 0;  // in those payloads
+  double hideable = 0;  // from the first ready bucket to the last: backward hides exchanges in this time
+  // What was ordered, so these are equal on all ranks:
   bool sparse = false;
   Volume volume;
   Route route = Route::dense;
 };
 
-// What is typical of a few numbers of which some are far off: their median. Times are like that. The
-// first step allocates and warms caches; an evaluation or a checkpoint between two steps looks like a
-// step of a minute. An average would believe them for fifty steps.
+// The median of the last nine samples of a time. Single samples can be far off: the first step allocates
+// memory and warms caches, and an evaluation or a checkpoint between two steps looks like a step of a
+// minute. A median ignores up to four such samples; a moving average would carry them for fifty steps.
 class Typical {
  public:
-  void add(double sample);  // nothing happens for numbers below 0, infinities and NaN
+  void add(double sample);  // ignores numbers below 0, infinities and NaN
   bool known() const { return count_ > 0; }
-  double value() const { return median_; }  // 0 until something is known
+  double value() const { return median_; }  // 0 before the first sample
 
   // State as numbers, for checkpoints.
   static constexpr std::size_t kNumbers = 10;
@@ -40,53 +42,65 @@ class Typical {
   void load(std::span<const double> numbers);  // throws Error
 
  private:
-  static constexpr std::size_t kSamples = kNumbers - 1;  // so many are remembered, the last ones
+  static constexpr std::size_t kSamples = kNumbers - 1;  // one number of the state is the count
   void find_median();
 
-  std::array<double, kSamples> samples_ = {};
-  std::size_t count_ = 0;  // samples so far
+  std::array<double, kSamples> samples_ = {};  // a ring: sample i is at i % kSamples
+  std::size_t count_ = 0;                      // samples added so far
   double median_ = 0;
 };
 
-// A rank whose own work took so much longer than that of others that they had to wait.
+// A rank whose own work took much longer than that of the other ranks, which had to wait for it.
 struct Straggler {
-  int rank = -1;       // -1: there is none
-  double seconds = 0;  // beyond the median of ranks
+  int rank = -1;       // -1: no rank did
+  double seconds = 0;  // by how much it exceeds the median rank
 };
 
-// The slowest rank, if its seconds exceed the median (of an even number of ranks, the lower
-// one of two) by half a second and are more than twice as many.
+// Finds the straggler among `seconds`, the own work of each rank: the slowest rank, if it took at least
+// twice as long as the median rank and at least half a second longer. With an even number of ranks the
+// lower of the two middle ones is the median, so that one of two ranks can be a straggler.
 Straggler find_straggler(std::span<const double> seconds);
 
-// Predicts what a step would take, from what steps took: computing + compressing + exchange + decoding,
-// less what hides behind computing. The exchange is predicted from its volume by a fit of seconds per round
-// and seconds per byte (LinkModel). Routes differ in more than rounds and bytes (encoding, summing, what
-// the backend does), so each has its own fit once it has been used; until then the fit of all of them
-// serves. All its numbers are agreed, so all ranks predict the same.
+// Predicts how long a step would take, from how long past steps took:
+//
+//   computing + what backward does not hide of (compressing + exchange + decoding)
+//
+// The exchange is predicted from its volume by fitted seconds per round and per byte (LinkModel). Routes
+// differ in more than rounds and bytes (encoding, summing, how the backend works), so each route has a fit of
+// its own once it has been used; before that, the fit over all routes is used in its place.
+//
+// It learns only from times that all ranks have agreed on (Round::agree), so that all ranks predict the same
+// and choose the same route. Learning and predicting cost a few hundred floating-point operations a step.
 class CostModel final : public StepCosts {
  public:
   static constexpr std::size_t kMessageBytes = 16 * 8;  // that each rank sends in Round::agree
 
-  // A gradient travels in `buckets` buckets, one after the other.
+  // For a gradient of `entries` entries that travels in `buckets` buckets, one after the other. `route`: the
+  // one to use on every step; nothing: the quickest. `shared_positions`: the compressor picks the same
+  // positions on all ranks, so payloads hold values only. Throws Error for Route::shared without that.
   CostModel(std::size_t ranks, std::size_t entries, Values values, std::optional<Route> route,
             bool shared_positions, std::size_t buckets = 1);
 
   void learn(const StepTimes& times);
 
-  // How long a step took in all. Dense steps do not count the time of measuring, and pauses between
-  // steps count for nobody.
+  // How long a step took in all, for the report and the policy's throughput. In a dense step the time of
+  // measuring is left out: training without compression would not spend it. Computing that took more than
+  // four medians is taken for a pause and counts as four medians.
   double seconds(const StepTimes& times) const;
 
+  // Predictions of a whole step; see StepCosts.
   double dense_seconds() const override;
   double sparse_seconds(double factor) const override;
 
-  // The route for payloads of `kept` entries: the one that was asked for, or the quickest. A route that
-  // might be the quickest is tried a few times before it is given up, and once more after a long time.
+  // The route for payloads of `kept` entries from each rank: the one asked for in the constructor, or the
+  // quickest. A route that might be the quickest is tried a few times before it is given up, and again after
+  // hundreds of steps.
   Route route_for(double kept) const;
-  // Whether an all-gather of all buckets at once takes so little time beside computing (5 %) that hiding
-  // it behind backward, bucket by bucket, is not worth the rounds that this costs.
+  // Whether the payloads should travel in one round, all buckets as one message: if that is predicted to
+  // take less than 5 % of computing, hiding the exchange behind backward, bucket by bucket, would save less
+  // than the additional rounds cost.
   bool one_round(double kept) const;
-  // What that route moves.
+  // The rounds and bytes of a step that sends payloads of `kept` entries by `route`.
   Volume volume(Route route, double kept, bool one_round = false) const;
 
   const LinkModel& link() const { return link_; }
@@ -94,10 +108,11 @@ class CostModel final : public StepCosts {
   void load(std::span<const double> state);  // throws Error
 
  private:
+  // What is known of one route.
   struct Tried {
     LinkModel fit;
-    double times = 0;  // that the route was used
-    double idle = 0;   // steps since
+    double times = 0;  // steps that used it
+    double idle = 0;   // steps since it was last used
   };
   double payload(double kept) const;
   double exchange_seconds(Route route, const Volume& volume) const;
@@ -110,7 +125,7 @@ class CostModel final : public StepCosts {
   std::optional<Route> route_;
   bool shared_;
   std::size_t buckets_;
-  LinkModel link_;
+  LinkModel link_;              // fitted to all routes
   std::array<Tried, 4> tried_;  // by route
   Typical compute_, compress_dense_, compress_sparse_, decode_per_entry_, hideable_;
 };

@@ -9,11 +9,13 @@
 namespace gravac {
 namespace {
 
-// A world in which each route costs its own seconds a byte, and half a millisecond a round.
+// A simulated network. A round takes half a millisecond; the seconds per byte differ from route to route, as
+// they do when a backend is better at one collective than at another.
 struct World {
   std::map<Route, double> seconds_per_byte;
 
-  // One step with `kept` entries; returns its route.
+  // Lets the model choose a route for `kept` entries, and teaches it how long the exchange took. Returns the
+  // route.
   Route step(CostModel& model, double kept) const {
     const Route route = model.route_for(kept);
     const Volume volume = model.volume(route, kept);
@@ -33,7 +35,7 @@ CostModel make_model() {
 TEST(CostModel, SettlesOnTheQuickestRouteWhateverItsBytes) {
   for (const Route quickest : {Route::all_gather, Route::reduce_scatter, Route::dense}) {
     World world{{{Route::all_gather, 6e-8}, {Route::reduce_scatter, 6e-8}, {Route::dense, 6e-8}}};
-    world.seconds_per_byte[quickest] = 2e-9;  // a backend that happens to be good at it
+    world.seconds_per_byte[quickest] = 2e-9;
     CostModel model = make_model();
     int chosen = 0;
     for (int step = 0; step < 200; ++step) chosen += world.step(model, 200'000) == quickest;
@@ -41,13 +43,16 @@ TEST(CostModel, SettlesOnTheQuickestRouteWhateverItsBytes) {
   }
 }
 
-TEST(CostModel, TriesNothingThatCannotBeQuick) {
+// With 1,000 of a million entries kept, dense moves some hundred times the bytes: trying it would cost a step
+// and teach nothing.
+TEST(CostModel, NeverTriesARoutePredictedToBeFarSlower) {
   const World world{{{Route::all_gather, 1e-8}, {Route::reduce_scatter, 1e-8}, {Route::dense, 1e-8}}};
   CostModel model = make_model();
   world.step(model, 1000);
   for (int step = 1; step < 2000; ++step) EXPECT_NE(world.step(model, 1000), Route::dense) << step;
 }
 
+// The model uses all-gather by then, so it can find out only by going back to an unused route.
 TEST(CostModel, NoticesWhenAnotherRouteBecomesQuicker) {
   World world{{{Route::all_gather, 1e-8}, {Route::reduce_scatter, 4e-8}, {Route::dense, 4e-8}}};
   CostModel model = make_model();
@@ -58,10 +63,10 @@ TEST(CostModel, NoticesWhenAnotherRouteBecomesQuicker) {
   EXPECT_EQ(world.step(model, 100'000), Route::reduce_scatter);
 }
 
-TEST(CostModel, KnowsWhichExchangesAreQuickBesideComputing) {
+TEST(CostModel, TakesOneRoundIfThatIsShortBesideComputing) {
   for (const double seconds_per_byte : {1e-10, 1e-7}) {
     CostModel model(2, 1'000'000, Values::fp32, Route::all_gather, false, 5);
-    EXPECT_TRUE(model.one_round(10'000));  // to be found out
+    EXPECT_TRUE(model.one_round(10'000));  // nothing is known yet
     for (int step = 0; step < 50; ++step) {
       const bool one_round = model.one_round(10'000);
       const Volume volume = model.volume(Route::all_gather, 10'000, one_round);
@@ -73,11 +78,11 @@ TEST(CostModel, KnowsWhichExchangesAreQuickBesideComputing) {
                    .volume = volume,
                    .route = Route::all_gather});
     }
-    EXPECT_EQ(model.one_round(10'000), seconds_per_byte < 1e-9);  // 0.1 ms or 6 of 100
+    EXPECT_EQ(model.one_round(10'000), seconds_per_byte < 1e-9);  // of 100 ms it takes 0.1 ms, or 6 ms
   }
 }
 
-TEST(Typical, IsNotImpressedByAFewNumbersThatAreFarOff) {
+TEST(Typical, IgnoresAFewSamplesThatAreFarOff) {
   Typical typical;
   EXPECT_FALSE(typical.known());
   EXPECT_EQ(typical.value(), 0);
@@ -92,14 +97,14 @@ TEST(Typical, IsNotImpressedByAFewNumbersThatAreFarOff) {
   EXPECT_EQ(typical.value(), 0.1);
 }
 
-TEST(Typical, FollowsAChangeThatStays) {
+TEST(Typical, FollowsALastingChangeAfterFiveSamples) {
   Typical typical;
   for (int i = 0; i < 50; ++i) typical.add(1);
   for (int i = 0; i < 5; ++i) typical.add(3);
   EXPECT_EQ(typical.value(), 3);
 }
 
-TEST(CostModel, APauseCountsForNothing) {
+TEST(CostModel, APauseDoesNotChangePredictionsAndCountsAsFourMedians) {
   CostModel model = make_model();
   for (int step = 0; step < 10; ++step) model.learn({.compute = 0.1});
   const double before = model.dense_seconds();
@@ -108,7 +113,7 @@ TEST(CostModel, APauseCountsForNothing) {
   EXPECT_LE(model.seconds({.compute = 60}), 0.41);
 }
 
-TEST(CostModel, GoesOnFromItsState) {
+TEST(CostModel, ChoosesTheSameRoutesAfterSaveAndLoad) {
   const World world{{{Route::all_gather, 1e-8}, {Route::reduce_scatter, 3e-9}, {Route::dense, 2e-8}}};
   CostModel model = make_model(), copy = make_model();
   for (int step = 0; step < 7; ++step) world.step(model, 100'000);
@@ -117,12 +122,12 @@ TEST(CostModel, GoesOnFromItsState) {
   EXPECT_EQ(copy.save(), model.save());
 }
 
-TEST(FindStraggler, NamesWhoIsSlowerByFarAndByLong) {
+TEST(FindStraggler, NamesARankThatIsTwiceAsSlowAndByHalfASecond) {
   using Seconds = std::vector<double>;
   EXPECT_EQ(find_straggler(Seconds{}).rank, -1);
   EXPECT_EQ(find_straggler(Seconds{5}).rank, -1);
-  EXPECT_EQ(find_straggler(Seconds{0.1, 0.1, 0.5, 0.1}).rank, -1);  // by far, but not by long
-  EXPECT_EQ(find_straggler(Seconds{2, 2, 3, 2}).rank, -1);          // by long, but not by far
+  EXPECT_EQ(find_straggler(Seconds{0.1, 0.1, 0.5, 0.1}).rank, -1);  // five times as slow, but by 0.4 s only
+  EXPECT_EQ(find_straggler(Seconds{2, 2, 3, 2}).rank, -1);  // by a whole second, but not twice as slow
   EXPECT_EQ(find_straggler(Seconds{0.1, 0.1, 2.1, 0.1}).rank, 2);
   EXPECT_DOUBLE_EQ(find_straggler(Seconds{0.1, 0.1, 2.1, 0.1}).seconds, 2);
   EXPECT_EQ(find_straggler(Seconds{3, 0.1}).rank, 0);

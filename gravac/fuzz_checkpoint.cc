@@ -1,6 +1,7 @@
-// libFuzzer: no bytes make the checkpoint loader read where it should not or allocate
-// more than they hold, and what it accepts it writes again. Odd sizes get a right
-// checksum, so that what lies behind it is reached too.
+// Fuzzes Checkpoint::from_bytes (libFuzzer). Whatever the bytes, it must not read out of bounds nor allocate
+// more than their size, and an accepted checkpoint must be written back with the same size. Inputs of odd
+// length get a valid checksum, because random bytes would almost never have one and the code behind the check
+// would not run.
 
 #include <cstdint>
 #include <cstdlib>
@@ -14,7 +15,7 @@ namespace {
 
 using namespace gravac;
 
-// Reads a section by every type; at most one fits.
+// Reads a section as each of the three types; at most one of them may succeed.
 void read_every_way(const Checkpoint& checkpoint, const std::string& name) {
   int fitting = 0;
   const auto attempt = [&](const auto& read) {

@@ -1,5 +1,6 @@
-// Writes seeds for the fuzzers: payloads of every compressor in every format of values, and
-// checkpoints with the state of every policy.
+// Writes the first inputs of the fuzzers: payloads of every compressor in every format of values, and
+// checkpoints with the state of every policy. From valid inputs a fuzzer gets deeper in minutes than from
+// nothing in days.
 // Usage: fuzz_seeds FOLDER_FOR_MESSAGES FOLDER_FOR_CHECKPOINTS
 
 #include <fstream>
@@ -24,6 +25,7 @@ void write(const std::string& folder, std::span<const std::byte> bytes) {
   }
 }
 
+// Payloads whose positions are all, half, some and few of the entries: each is encoded in another form.
 void write_messages(const std::string& folder) {
   Wire wire;
   for (const Values values : {Values::fp32, Values::fp16, Values::bf16}) {

@@ -1,4 +1,4 @@
-/* GraVAC for C, and so for any language: adaptive gradient compression between ranks.
+/* GraVAC's C interface, for C and for languages that can call C: adaptive gradient compression between ranks.
  *
  *   gravac_aggregator* g = gravac_create("policy=progress values=fp16", names, sizes, segments, &comm);
  *   if (!g) fail(gravac_error());
@@ -6,8 +6,10 @@
  *   if (gravac_step(g, gradient, batch_size) != 0) fail(gravac_error());   // gradient is now the mean
  *   gravac_destroy(g);
  *
- * Functions return 0, or -1 (NULL where they return a pointer) and then gravac_error()
- * says why, in one line. No C++ exception ever crosses this interface. */
+ * Errors: a function that fails returns -1, or NULL if it returns a pointer, and gravac_error() then
+ * describes the failure in one line. No C++ exception leaves this interface.
+ *
+ * Threads: an aggregator may be used from any thread, but from one at a time. */
 #ifndef GRAVAC_GRAVAC_H
 #define GRAVAC_GRAVAC_H
 
@@ -19,41 +21,46 @@ extern "C" {
 
 typedef struct gravac_aggregator gravac_aggregator;
 
-/* How ranks talk. Callbacks return 0, or anything else if they failed; all ranks call
- * them in the same order. */
+/* How ranks exchange data: two functions of the caller's, each called by all ranks in the same order and
+ * on the thread that called this library. They return 0 on success. */
 typedef struct gravac_comm {
-  void* context; /* handed to the callbacks */
+  void* context; /* passed to both functions */
   size_t rank, size;
-  /* Replaces values by their sums over ranks, equal to the bit on all of them. */
+  /* Replaces each value by its sum over ranks; the result must be equal to the bit on all ranks. */
   int (*all_reduce)(void* context, float* values, size_t count);
-  /* Everybody's `bytes` bytes, by rank, into `all`, which holds size * bytes. */
+  /* Gathers `bytes` bytes from every rank. Those of rank r go to `all` + r * bytes; `all` has room for
+   * size * bytes. `bytes` is the same on all ranks. */
   int (*all_gather)(void* context, const void* mine, size_t bytes, void* all);
 } gravac_comm;
 
-/* An aggregator for a gradient of `segments` named parts. Options are name=value pairs
- * separated by blanks; NULL or "" takes the defaults. comm NULL: one rank alone. The
- * comm's callbacks and context must outlive the aggregator. */
+/* Creates an aggregator for the gradient of a model with `segments` parameters; parameter i is called
+ * names[i] and has sizes[i] entries. Options are name=value pairs separated by blanks (docs/command_line.md
+ * lists them); NULL or "" means the defaults. comm NULL means a single rank. The struct is copied; its
+ * context must outlive the aggregator. Compares the options with those of the other ranks, and fails on all
+ * if they differ. */
 gravac_aggregator* gravac_create(const char* options, const char* const* names, const size_t* sizes,
                                  size_t segments, const gravac_comm* comm);
 
-/* Replaces the gradient, all segments one behind the other, by the mean over ranks. */
+/* One step: replaces the gradient by the mean over ranks of what was sent. The gradient holds all parameters
+ * one behind the other. `samples` is the number of samples that this rank's gradient was computed from. */
 int gravac_step(gravac_aggregator* g, float* gradient, double samples);
 
-/* The same with the weights, as many as the gradient has entries; the option weight-decay
- * needs them. NULL: none. */
+/* The same with the weights, one for each entry of the gradient, which the option weight-decay needs. weights
+ * may be NULL without that option. */
 int gravac_step_weights(gravac_aggregator* g, float* gradient, const float* weights, double samples);
 
-/* The last step as one line of JSON, valid until the next call with g. */
+/* The report of the last step as one line of JSON; "" before the first. Valid until the next call with g. */
 const char* gravac_report(gravac_aggregator* g);
 
-/* The state of this rank. Called with data NULL, save only tells the size; both want room
- * for *size bytes and set it to what was used. */
+/* Save and load the state of this rank, to continue a run with equal bits; weights and optimizer are not in
+ * it. gravac_save writes to data, which has room for *size bytes, and sets *size to the bytes needed. With
+ * data NULL it only sets *size. gravac_load changes nothing if it fails. */
 int gravac_save(gravac_aggregator* g, void* data, size_t* size);
 int gravac_load(gravac_aggregator* g, const void* data, size_t size);
 
 void gravac_destroy(gravac_aggregator* g); /* NULL is fine */
 
-/* Why the last call of this thread failed. */
+/* Describes why the last call that failed on this thread did so. */
 const char* gravac_error(void);
 
 #ifdef __cplusplus

@@ -7,11 +7,12 @@
 namespace gravac {
 namespace {
 
+// 1 if nothing was sent, as with one rank.
 double ratio(std::size_t a, std::size_t b) {
   return b > 0 ? static_cast<double>(a) / static_cast<double>(b) : 1.0;
 }
 
-// Builds one flat object.
+// Builds one JSON object without nesting. Keys and strings are our own, so nothing has to be escaped.
 class Line {
  public:
   Line& add(std::string_view key, std::string_view value) { return raw(key, '"' + std::string(value) + '"'); }
@@ -20,8 +21,8 @@ class Line {
   Line& add(std::string_view key, int value) { return raw(key, std::to_string(value)); }
   Line& add(std::string_view key, double value) {
     char text[32];
-    std::snprintf(text, sizeof(text), "%.9g", value);
-    return raw(key, std::isfinite(value) ? text : "null");  // JSON has no other word for it
+    std::snprintf(text, sizeof(text), "%.9g", value);       // as many digits as a float has, and not more
+    return raw(key, std::isfinite(value) ? text : "null");  // JSON has no NaN and no infinity
   }
   std::string str() const { return text_ + "}"; }
 
@@ -46,6 +47,8 @@ double StepReport::factor_bytes() const {
   return ratio(dense_bytes, bytes_sent);
 }
 
+// Programs and notebooks read these keys. Adding one is safe; renaming or removing one breaks readers, and
+// then "schema" must rise.
 std::string to_json(const StepReport& r) {
   return Line()
       .add("schema", std::uint64_t{1})

@@ -8,7 +8,8 @@
 namespace gravac {
 namespace {
 
-// What the old ranks that this one takes over have in a section; zeros if there are none.
+// Old rank i is taken over by new rank i mod `ranks`. Returns the sum of a section over the old ranks that
+// `rank` takes over; zeros if there are none.
 std::vector<float> taken_over(std::span<const Checkpoint> saved, std::size_t rank, std::size_t ranks,
                               const std::string& section) {
   std::vector<float> sum(saved[0].floats(section).size(), 0.0f);
@@ -39,7 +40,7 @@ Checkpoint reshard(std::span<const Checkpoint> saved, std::size_t rank, std::siz
     } else if (name == "residual" || name == "velocity") {
       state.add(name, std::span<const float>(taken_over(saved, rank, ranks, name)));
     } else {
-      state.copy(name, saved[0]);  // what all ranks have alike
+      state.copy(name, saved[0]);  // equal on all ranks, or good enough for any of them (last step's times)
     }
   }
   return state;

@@ -7,10 +7,11 @@
 
 namespace gravac {
 
-// The state of `rank` among `ranks` ranks, made of those that Aggregator::save gave for
-// another number of them, by rank. What waits is dealt out whole: the sum of the
-// residuals (and velocities) over ranks is the same before and after. Throws Error
-// unless they are states of one run.
+// Makes a checkpoint for `rank` of `ranks` from `saved`, the checkpoints that Engine::save() returned on all
+// ranks of a run with another number of ranks, in rank order. The sum over ranks of the residuals, and of the
+// velocities, is the same before and after, so no gradient that is still to be sent is lost. With fewer
+// ranks a new rank gets the sum of several old residuals; with more, some new ranks start with zeros.
+// Throws Error if `saved` is empty, out of order, incomplete or of different models.
 Checkpoint reshard(std::span<const Checkpoint> saved, std::size_t rank, std::size_t ranks);
 
 }  // namespace gravac

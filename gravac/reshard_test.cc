@@ -14,7 +14,8 @@ namespace {
 
 constexpr std::size_t kEntries = 1000;
 
-// Whole numbers, so that sums are exact in any order.
+// A gradient of whole numbers: float sums of those are exact, so adding them in another order gives equal
+// bits.
 std::vector<float> gradient_of(std::size_t rank, std::size_t step) {
   std::mt19937 random(static_cast<unsigned>(100 * step + rank));
   std::vector<float> gradient(kEntries);
@@ -22,7 +23,8 @@ std::vector<float> gradient_of(std::size_t rank, std::size_t step) {
   return gradient;
 }
 
-// Runs steps on so many ranks, from the states given if there are any; returns their states.
+// The state of every rank after five steps on `ranks` ranks; or, if `from` is given, right after loading it
+// resharded, without a step.
 std::vector<Checkpoint> run(std::size_t ranks, const std::string& options, std::vector<Checkpoint> from) {
   std::vector<Checkpoint> states(ranks);
   run_ranks(ranks, [&](Comm& comm) {
@@ -49,7 +51,7 @@ std::vector<double> sum_of(const std::vector<Checkpoint>& states, const std::str
   return sum;
 }
 
-TEST(Reshard, PreservesTheSumOfWhatWaits) {
+TEST(Reshard, PreservesTheSumOfTheResiduals) {
   for (const std::size_t before : {1, 2, 4, 5}) {
     const auto saved = run(before, "policy=static factor=20 exchange=all-gather", {});
     for (const std::size_t after : {1, 2, 3, 4, 7}) {
@@ -59,13 +61,13 @@ TEST(Reshard, PreservesTheSumOfWhatWaits) {
   }
 }
 
-TEST(Reshard, PreservesVelocitiesToo) {
+TEST(Reshard, PreservesTheSumOfTheVelocities) {
   const std::string options = "policy=static factor=20 memory=momentum momentum=0.5";
   const auto saved = run(4, options, {});
   EXPECT_EQ(sum_of(run(2, options, saved), "velocity"), sum_of(saved, "velocity"));
 }
 
-TEST(Reshard, RefusesStatesThatDoNotBelongTogether) {
+TEST(Reshard, RefusesStatesInWrongOrderOrIncomplete) {
   auto saved = run(3, "policy=static factor=20", {});
   std::swap(saved[0], saved[1]);
   EXPECT_THROW(reshard(saved, 0, 2), Error);

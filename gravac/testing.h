@@ -1,6 +1,7 @@
 #pragma once
 
-// What several tests need: gradients of many kinds, and the plain meaning of a step.
+// Helpers of several tests: comms that count and check collectives, gradients of many kinds, and Top-k
+// written plainly as the reference for the fused pass. Not installed.
 
 #include <algorithm>
 #include <atomic>
@@ -27,7 +28,7 @@
 
 namespace gravac::testing {
 
-// Passes everything on to another comm: for tests to come between.
+// Passes every operation on to another comm. Tests derive from it to change or observe single operations.
 class Relay : public Comm {
  public:
   explicit Relay(Comm& inner) : inner_(inner) {}
@@ -51,7 +52,7 @@ class Relay : public Comm {
   Comm& inner_;
 };
 
-// Counts operations that bring messages.
+// Counts all-gathers, which is how many rounds of messages a step takes.
 class Counting final : public Relay {
  public:
   using Comm::all_gather;
@@ -63,12 +64,13 @@ class Counting final : public Relay {
   std::size_t operations = 0;
 };
 
-// The collectives that ranks have entered, one after the other.
+// The sequence of collectives that ranks have entered; must be the same for all ranks.
 class Ledger {
  public:
   explicit Ledger(std::size_t ranks) : entered_by_(ranks, 0) {}
 
-  // Throws Error if another rank has entered something else in this place.
+  // Rank `rank` enters its next collective. Throws Error if another rank entered a different one at this
+  // point of the sequence.
   void enter(std::size_t rank, const std::string& operation) {
     const std::lock_guard lock(mutex_);
     const std::size_t place = entered_by_[rank]++;
@@ -79,13 +81,14 @@ class Ledger {
 
  private:
   std::mutex mutex_;
-  std::vector<std::size_t> entered_by_;  // how many, by rank
-  std::vector<std::string> operations_;
+  std::vector<std::size_t> entered_by_;  // by rank: how many collectives it has entered
+  std::vector<std::string> operations_;  // the sequence, as far as the fastest rank has come
 };
 
-// Checks that all ranks enter collectives of the same kind and size in the same order. Ranks that do not
-// would wait for each other for ever, or until a timeout; here the test fails at once and says why. It can
-// also start sums, as Gloo does: they are under way until they are waited for, and nothing else may be.
+// Checks that all ranks enter collectives of the same kind and size in the same order. If they did not, they
+// would wait for each other until a timeout; with this the test fails at once, and the message says why. It
+// also implements start_all_reduce(), as Gloo does, and checks that no other kind of operation is called
+// until all sums that were started have been waited for.
 class Checked final : public Relay {
  public:
   Checked(Comm& inner, Ledger& ledger) : Relay(inner), ledger_(ledger) {}
@@ -122,7 +125,7 @@ class Checked final : public Relay {
   std::atomic<int> under_way_ = 0;
 };
 
-// Real time, and what was spent beside.
+// Real time plus simulated computing: now() also counts the seconds that were passed to spend().
 class Computing final : public Clock {
  public:
   double now() const override { return steady_.now() + spent_; }
@@ -133,16 +136,19 @@ class Computing final : public Clock {
   std::atomic<double> spent_ = 0;
 };
 
-// What an engine keeps back, in the order of its layout.
+// The residual of an engine, in the order of its layout.
 inline std::vector<float> residual_of(Engine& engine) {
   return engine.save().floats("residual");
 }
 
+// Kinds of gradients for gradient_of(): light and heavy tails, many zeros, all ties, and rows with scales of
+// their own.
 inline const std::vector<std::string> kKinds = {"gauss",       "laplace",  "student",
                                                 "mostly-zero", "constant", "row-correlated"};
+// Sizes to try: empty, around the vector width, just above a chunk of the fused pass (65,536), and large.
 inline const std::vector<std::size_t> kSizes = {0, 1, 7, 8, 9, 1000, 65'537, 1'000'000};
 
-// Entries of a kind of gradient. Kept for the next caller: making them takes longer than most tests.
+// A gradient of one of kKinds with `n` entries. Cached, because generating it takes longer than most tests.
 inline const std::vector<float>& gradient_of(const std::string& kind, std::size_t n, unsigned seed = 1) {
   static std::mutex mutex;  // ranks may be threads
   const std::lock_guard lock(mutex);
@@ -163,6 +169,8 @@ inline const std::vector<float>& gradient_of(const std::string& kind, std::size_
     if (kind == "mostly-zero") values[i] = uniform(random) < 0.02f ? gauss(random) : 0;
     if (kind == "constant") values[i] = 0.7f;
     if (kind == "row-correlated") {
+      // Rows of 512 entries share a scale, drawn from a log-normal distribution: samples of such a gradient
+      // scatter more than those of independent entries, which makes first guesses of thresholds fail.
       if (i % 512 == 0) scale = std::exp(2000 * gauss(random));
       values[i] = scale * gauss(random);
     }
@@ -170,7 +178,8 @@ inline const std::vector<float>& gradient_of(const std::string& kind, std::size_
   return values;
 }
 
-// `n` entries in segments as uneven as those of a model: empty, of one entry, small and large.
+// A layout of `n` entries whose segments are as uneven as those of a model: empty, of one entry, small and
+// large.
 inline Layout uneven_layout(std::size_t n) {
   Layout layout;
   layout.add("empty", 0);
@@ -190,25 +199,28 @@ inline std::vector<std::string> all_compressors() {
   return {names.begin(), names.end()};
 }
 
-// Whether a compressor may keep `count` entries when asked for `keep`, by its line in the table.
+// Whether the table of compressors allows `compressor` to keep `count` entries when it was asked for `keep`.
 inline bool respects_keep(const std::string& compressor, std::size_t count, std::size_t keep) {
   const CompressorInfo& info = compressor_info(compressor);
   const auto found = static_cast<double>(count), target = static_cast<double>(keep);
   return found >= info.fewest * target && found <= info.most * target;
 }
 
+// a + b, entry by entry, in float as the fused pass computes it.
 inline std::vector<float> sum(std::span<const float> a, std::span<const float> b) {
   std::vector<float> result(a.begin(), a.end());
   for (std::size_t i = 0; i < result.size(); ++i) result[i] += b[i];
   return result;
 }
 
+// The sum of squares, in double.
 inline double plain_energy(std::span<const float> values) {
   return std::accumulate(values.begin(), values.end(), 0.0,
                          [](double total, double value) { return total + value * value; });
 }
 
-// Exact Top-k as one would write it on paper: positions ascending.
+// Exact Top-k by sorting: the positions of the `keep` largest magnitudes, ascending. The sort is stable, so
+// ties go to the lowest positions.
 inline std::vector<std::uint32_t> plain_topk(std::span<const float> values, std::size_t keep) {
   std::vector<std::uint32_t> order(values.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -219,7 +231,7 @@ inline std::vector<std::uint32_t> plain_topk(std::span<const float> values, std:
   return order;
 }
 
-// Top-k of `values` in each part of `layout` that the granularity names, directly from all entries.
+// Exact Top-k of the whole gradient (global) or of each segment (layer), at one factor and without levels.
 inline Sparse plain_topk(std::span<const float> values, const Layout& layout, Granularity granularity,
                          double factor) {
   Sparse result;

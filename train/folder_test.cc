@@ -110,7 +110,7 @@ TEST(CheckpointFolder, RefusesDamageByFileAndReason) {
   EXPECT_EQ(refusal([](std::string& bytes) { bytes[bytes.size() / 2] ^= 4; }),
             "checkpoint: truncated or damaged: its checksum does not match");
   EXPECT_EQ(refusal([](std::string& bytes) { bytes = "PK\3\4, or so it seems to be"; }),
-            "checkpoint: these bytes are no checkpoint of ours");
+            "checkpoint: these bytes are not a GraVAC checkpoint");
   EXPECT_EQ(refusal([](std::string& bytes) { bytes[4] = 9; }),
             "checkpoint: version 9 found, 1 is the latest known here");
 }

@@ -286,7 +286,7 @@ TEST(Options, ThatContradictEachOtherAreRefusedInOneLine) {
       {"backend=mpi interface=lo", "--interface lo is for --backend gloo, not mpi"},
       {"steps=5 warmup=6", "--warmup 6 is longer than the run, --steps 5"},
       {"exchange=shared compressor=topk",
-       "exchange: shared positions need a compressor that draws the same ones everywhere, such as randomk"},
+       "exchange: shared positions need a compressor that picks the same ones on all ranks, such as randomk"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(refusal(text), message);
   const std::string cluster = "emulate=workers=4,link=1gbit,compute=1ms ";

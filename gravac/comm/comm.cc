@@ -17,7 +17,7 @@ void Messages::resize(std::span<const std::size_t> lengths) {
 }
 
 std::size_t Comm::all_gather(std::span<const std::byte> mine, Messages& all, std::size_t room) {
-  // Lengths, with as much of the messages as there is room for.
+  // First operation: each rank's length, followed by the first `room` bytes of its message.
   std::uint64_t length = mine.size();
   padded_.resize(sizeof length + room);
   std::memcpy(padded_.data(), &length, sizeof length);
@@ -32,6 +32,8 @@ std::size_t Comm::all_gather(std::span<const std::byte> mine, Messages& all, std
     lengths.push_back(length);
   }
   all.resize(lengths);
+  // Copies the gathered bytes to where the messages go on: from byte `from` of each message. The first
+  // `skipped` bytes of each gathered block are not part of the message.
   const auto collect = [&](std::size_t from, std::size_t skipped) {
     for (std::size_t rank = 0; rank < size(); ++rank) {
       const std::span<std::byte> message = all.message(rank);
@@ -44,7 +46,8 @@ std::size_t Comm::all_gather(std::span<const std::byte> mine, Messages& all, std
   const std::size_t longest = std::ranges::max(lengths);
   if (longest <= room) return padded_.size();
 
-  // What is left travels at the length of the longest: they are about equally long.
+  // Second operation: the rest, padded to the longest. Payloads of one step are about equally long, so
+  // padding costs less than an operation with different lengths, which not every backend has.
   padded_.resize(longest - room);
   if (mine.size() > room) std::ranges::copy(mine.subspan(room), padded_.begin());
   gathered_.resize(padded_.size() * size());
@@ -66,7 +69,8 @@ std::vector<double> Comm::all_gather(std::span<const double> mine) {
 
 namespace {
 
-// Facts as text, key and value by turns, each ended by a zero byte.
+// Facts as one string: key, zero byte, value, zero byte, and so on. unflattened() reads it back; bytes behind
+// the last zero byte are ignored.
 std::string flattened(const Facts& facts) {
   std::string text;
   for (const auto& [key, value] : facts) text += key + '\0' + value + '\0';
@@ -92,6 +96,8 @@ std::map<std::string, std::string> unflattened(std::span<const std::byte> bytes)
 
 }  // namespace
 
+// Ranks exchange the whole text and not a digest of it, so that the message can name what differs. Every rank
+// compares all texts with that of rank 0, so all of them throw the same error and none is left waiting.
 void handshake(Comm& comm, const Facts& facts) {
   const std::string text = flattened(facts);
   Messages all;

@@ -12,7 +12,7 @@
 
 namespace gravac {
 
-// One message from each rank, in the order of ranks.
+// One message from each rank, of any length, in one buffer that is used again on every step.
 class Messages {
  public:
   std::size_t size() const { return ends_.size(); }
@@ -21,9 +21,9 @@ class Messages {
     return std::span(bytes_).subspan(begin, ends_[rank] - begin);
   }
 
-  // Makes room for messages of these lengths; what was there is lost.
+  // Makes room for messages of these lengths, by rank. Their contents are then unspecified.
   void resize(std::span<const std::size_t> lengths);
-  // The whole room, message behind message.
+  // The whole buffer: the messages one behind the other.
   std::span<std::byte> bytes() { return bytes_; }
   std::span<std::byte> message(std::size_t rank) {
     const std::size_t begin = rank == 0 ? 0 : ends_[rank - 1];
@@ -32,14 +32,17 @@ class Messages {
 
  private:
   std::vector<std::byte> bytes_;
-  std::vector<std::size_t> ends_;
+  std::vector<std::size_t> ends_;  // where each rank's message ends in bytes_
 };
 
-// A group of ranks and what they can do together; knows bytes and floats, not what they mean. All ranks
-// call the same operations in the same order, one operation at a time: from any thread, but never from two
-// at once. (Engines that work during backward call from two threads and take care of that themselves.)
-// An operation that a rank does not join within the timeout throws an Error on all others that names the
-// missing ranks, the operation, the step and the time waited; the group is then of no more use.
+// A group of ranks and the collective operations that the library needs. To run over another transport,
+// implement the three pure operations (adapters/ has Gloo and MPI, thread_comm.h ranks as threads).
+//
+// All ranks call the same operations in the same order.
+// Threads: an operation may be called from any thread, but not from two threads at the same time.
+// Failures: if a rank does not join an operation within the timeout, the operation throws an Error on all
+// other ranks that names the missing ranks, the operation, the step and the time waited. The comm cannot be
+// used after that.
 class Comm {
  public:
   virtual ~Comm() = default;
@@ -47,45 +50,49 @@ class Comm {
   virtual std::size_t rank() const = 0;
   virtual std::size_t size() const = 0;
 
-  // Replaces `values` by their sums over ranks, equal to the bit on all of them.
+  // Replaces each value by its sum over ranks. The sums are equal to the bit on all ranks.
   // REQUIRES: the same size on all ranks.
   virtual void all_reduce(std::span<float> values) = 0;
 
-  // Gathers `mine` from every rank into `all`, by rank.
+  // Gathers `mine` from every rank into `all`, in rank order.
   // REQUIRES: the same size on all ranks; all.size() == size() * mine.size().
   virtual void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  // Sends parts[i] to rank i, and receives what each rank had for this one.
-  // Lengths are arbitrary, zero included. REQUIRES: parts.size() == size().
+  // Sends parts[i] to rank i; received[i] becomes the part that rank i sent to this rank. Parts may have any
+  // length, also 0. REQUIRES: parts.size() == size().
   virtual void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) = 0;
 
-  // Begins an all_reduce that may still be under way when this returns; several may be. What it returns
-  // is a function that waits for the end, and throws what all_reduce would. Until then the backend writes
-  // into `values`. Returns nothing, and begins nothing, if the backend cannot do that.
-  // REQUIRES: no other kind of operation while any of them is under way.
+  // Starts an all_reduce that goes on in the background, and returns a function that waits for its end and
+  // throws what all_reduce would. Several can be under way at once. Until it has ended the backend writes
+  // into `values`. A backend that cannot do that starts nothing and returns an empty function.
+  // REQUIRES: no operation of another kind is called while one of these is under way.
   virtual std::function<void()> start_all_reduce([[maybe_unused]] std::span<float> values) { return {}; }
 
-  // Gathers `mine`, of any length, from every rank. One operation if none is longer than `room`, which is
-  // equal on all ranks; if one is, the rest of the messages follows in a second. Returns how many bytes
-  // each rank sent to each other.
+  // Gathers `mine`, whose length may differ between ranks, from every rank. If no message is longer than
+  // `room` bytes this takes one operation; if one is, the parts beyond `room` follow in a second. `room` must
+  // be equal on all ranks; 0 means that the first operation carries the lengths only. Returns how many bytes
+  // this rank sent to each other rank, padding included.
   std::size_t all_gather(std::span<const std::byte> mine, Messages& all, std::size_t room = 0);
 
-  // Gathers numbers from every rank, by rank: equal on all ranks to the bit, whatever the backend.
+  // Gathers numbers from every rank, in rank order. Ranks that add them up in this order get equal bits,
+  // which an all_reduce of doubles would not promise with every backend.
   // REQUIRES: the same size on all ranks.
   std::vector<double> all_gather(std::span<const double> mine);
 
-  // The step that error messages will name.
+  // The step that error messages name.
   void set_step(std::uint64_t step) { step_ = step; }
   std::uint64_t step() const { return step_; }
 
-  // Messages of up to so many bytes will come. A rank that announces a longer one is an error: its
-  // length is not trusted with an allocation.
+  // Allows messages of up to `bytes` bytes. A longer length that a peer announces is refused before memory is
+  // allocated for it: one corrupted or hostile number must not exhaust the memory of all ranks. Calls
+  // can only raise the limit.
   void expect_messages_of(std::size_t bytes) { longest_ = std::max(longest_, bytes); }
-  // Throws Error if a message that `rank` announces is longer than was to be expected.
+  // Throws Error if `bytes`, announced by `rank`, is beyond that limit.
   void check_length(std::size_t rank, std::uint64_t bytes) const;
 
  protected:
-  // For a comm that passes operations on to another: what was said of the outer one holds for the inner.
+  // For a comm that passes its operations on to an inner one: gives the inner one the step and the limit of
+  // this one, so that its errors and checks are right.
   void prepare(Comm& inner) const {
     inner.step_ = step_;
     inner.longest_ = std::max(inner.longest_, longest_);
@@ -93,15 +100,15 @@ class Comm {
 
  private:
   std::uint64_t step_ = 0;
-  std::size_t longest_ = std::size_t{1} << 20;  // enough for what ranks compare before they begin
-  std::vector<std::byte> padded_, gathered_;
+  std::size_t longest_ = std::size_t{1} << 20;  // the limit; enough for handshake()
+  std::vector<std::byte> padded_, gathered_;    // of all_gather() with lengths
 };
 
-// What must be equal on all ranks before they begin, by name.
+// Names and values that must be equal on all ranks before the first step.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-// Compares the facts of all ranks. Throws an Error, the same on every rank, that
-// names the keys which differ and the values found.
+// Compares the facts of all ranks. If some differ, throws an Error with the same text on every rank: the
+// names that differ, and the values of rank 0 and of the first rank that has another.
 void handshake(Comm& comm, const Facts& facts);
 
 // "rank 3", "ranks 1, 2 and 5".

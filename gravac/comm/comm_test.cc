@@ -16,6 +16,7 @@ namespace {
 
 const std::vector<std::size_t> kRanks = {1, 2, 4, 7};
 
+// A message whose bytes say who sent it to whom.
 std::vector<std::byte> message_of(std::size_t from, std::size_t to, std::size_t length) {
   return std::vector<std::byte>(length, static_cast<std::byte>(16 * from + to));
 }
@@ -57,7 +58,7 @@ TEST(ThreadComm, AllGatherBringsMessagesOfAnyLength) {
   }
 }
 
-TEST(ThreadComm, AllToAllDeliversToEachItsOwn) {
+TEST(ThreadComm, AllToAllDeliversEachPartToItsRank) {
   for (const std::size_t ranks : kRanks) {
     run_ranks(ranks, [&](Comm& comm) {
       std::vector<std::vector<std::byte>> parts;
@@ -74,7 +75,7 @@ TEST(ThreadComm, AllToAllDeliversToEachItsOwn) {
   }
 }
 
-TEST(ThreadComm, NumbersAreTheSameEverywhere) {
+TEST(ThreadComm, GatheredNumbersAreEqualOnAllRanks) {
   run_ranks(4, [](Comm& comm) {
     const double mine[] = {0.1 * static_cast<double>(comm.rank()), 7};
     EXPECT_EQ(comm.all_gather(mine), (std::vector<double>{0, 7, 0.1, 7, 0.2, 7, 0.30000000000000004, 7}));
@@ -88,7 +89,7 @@ TEST(ThreadComm, NamesTheRankThatLeft) {
       std::vector<float> values(10);
       if (comm.rank() != 3) comm.all_reduce(values);
     });
-    FAIL() << "nobody noticed";
+    FAIL() << "all_reduce ended although rank 3 had left";
   } catch (const Error& error) {
     EXPECT_NE(
         std::string(error.what()).find("rank 3 of 4 left while rank 0 waited in all_reduce (step 412, "),
@@ -97,7 +98,7 @@ TEST(ThreadComm, NamesTheRankThatLeft) {
   }
 }
 
-TEST(ThreadComm, NamesTheRanksThatDoNotCome) {
+TEST(ThreadComm, NamesTheRanksThatDoNotComeInTime) {
   std::counting_semaphore<2> given_up(0);
   std::atomic<int> failed = 0;
   std::string message;
@@ -107,7 +108,7 @@ TEST(ThreadComm, NamesTheRanksThatDoNotCome) {
         [&](Comm& comm) {
           std::vector<float> values(10);
           if (comm.rank() == 1 || comm.rank() == 2) {
-            given_up.acquire();  // stuck until the others have lost patience
+            given_up.acquire();  // stays away, without leaving, until the other ranks have timed out
             return;
           }
           try {
@@ -141,7 +142,7 @@ TEST(Handshake, PassesWhenAllAgree) {
   }
 }
 
-TEST(Handshake, NamesWhatDiffersOnEveryRank) {
+TEST(Handshake, EveryRankNamesAllDifferences) {
   std::mutex mutex;
   std::vector<std::string> messages;
   run_ranks(4, [&](Comm& comm) {
@@ -160,13 +161,13 @@ TEST(Handshake, NamesWhatDiffersOnEveryRank) {
                           "epsilon is nothing on rank 0 and 0.7 on rank 3"));
 }
 
-TEST(NameRanks, ReadsWell) {
+TEST(NameRanks, ListsRanksInASentence) {
   EXPECT_EQ(name_ranks(std::vector<std::size_t>{3}), "rank 3");
   EXPECT_EQ(name_ranks(std::vector<std::size_t>{1, 2, 5}), "ranks 1, 2 and 5");
 }
 
-// A rank that announces more than can come is not trusted with an allocation.
-class Boasting final : public testing::Relay {
+// Changes the length that rank 1 announces to 2^60 bytes, as a corrupted message or a hostile peer could.
+class WrongLength final : public testing::Relay {
  public:
   using Comm::all_gather;
   using Relay::Relay;
@@ -179,12 +180,12 @@ class Boasting final : public testing::Relay {
 
 TEST(Comm, RefusesALengthThatNoMessageCanHave) {
   run_ranks(2, [](Comm& comm) {
-    Boasting boasting(comm);
-    boasting.expect_messages_of(1000);
+    WrongLength wrong(comm);
+    wrong.expect_messages_of(1000);
     const std::vector<std::byte> mine(10);
     Messages all;
     try {
-      boasting.all_gather(std::span<const std::byte>(mine), all);
+      wrong.all_gather(std::span<const std::byte>(mine), all);
       ADD_FAILURE() << "no error";
     } catch (const Error& error) {
       EXPECT_EQ(

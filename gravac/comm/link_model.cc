@@ -9,8 +9,11 @@ namespace gravac {
 
 void LinkModel::learn(const Volume& volume, double seconds) {
   if (!(volume.rounds > 0) || !(seconds >= 0) || !std::isfinite(seconds)) return;
+  // A sample counts half after 13 more: long enough to average noise out, short enough to follow a link whose
+  // speed changes.
   constexpr double kMemory = 0.95;
-  // Relative errors count, not absolute ones: small exchanges tell the latency.
+  // The weight makes it a fit of relative errors. Absolute errors of large exchanges would drown the small
+  // exchanges, which are the ones that show the latency. 1 us is the shortest time taken seriously.
   const double w = 1 / std::max(seconds * seconds, 1e-12);
   for (double* sum : {&rr_, &rb_, &bb_, &rt_, &bt_}) *sum *= kMemory;
   rr_ += w * volume.rounds * volume.rounds;
@@ -23,13 +26,16 @@ void LinkModel::learn(const Volume& volume, double seconds) {
 
 // Least squares for seconds = alpha rounds + beta bytes, neither below 0.
 void LinkModel::solve() {
+  // Near 0 if all samples have about the same bytes per round: then only one unknown can be determined, and
+  // dividing by the determinant would amplify noise.
   const double determinant = rr_ * bb_ - rb_ * rb_;
   if (determinant > 1e-6 * rr_ * bb_) {
     alpha_ = (rt_ * bb_ - bt_ * rb_) / determinant;
     beta_ = (bt_ * rr_ - rt_ * rb_) / determinant;
     if (alpha_ >= 0 && beta_ >= 0) return;
   }
-  // Only one of the two can be told, or one came out negative: explain all by the other.
+  // Only one unknown can be determined, or one came out negative, which noise can do but no network. Set one
+  // to 0 and fit the other alone: the one that explains more of the times (leaves the smaller error).
   const double by_rounds = rt_ / rr_, by_bytes = bb_ > 0 ? bt_ / bb_ : 0;
   const bool bytes_explain = bb_ > 0 && bt_ * bt_ / bb_ >= rt_ * rt_ / rr_;
   alpha_ = bytes_explain ? 0 : by_rounds;

@@ -7,10 +7,15 @@
 
 namespace gravac {
 
-// Seconds per round and per byte, learned from exchanges as they happen.
+// Predicts how long an exchange takes: alpha * rounds + beta * bytes, the usual model of latency and
+// bandwidth. Both are fitted to the exchanges seen so far. Keeps five sums and no samples, so learning costs
+// the same on every step.
 class LinkModel {
  public:
+  // Learns that an exchange of `volume` took `seconds`. Ignores exchanges without rounds, and seconds that
+  // are negative, infinite or NaN.
   void learn(const Volume& volume, double seconds);
+  // The prediction; before the first learn() with 0.1 ms a round and 1 GB/s, a fair local network.
   double seconds(const Volume& volume) const { return alpha_ * volume.rounds + beta_ * volume.bytes; }
   double seconds_per_round() const { return alpha_; }
   double seconds_per_byte() const { return beta_; }
@@ -22,9 +27,10 @@ class LinkModel {
  private:
   void solve();
 
-  // Sums over samples, older ones fading: of rounds and bytes squared, of their products with time.
+  // Weighted sums over samples of rounds^2, rounds * bytes, bytes^2, rounds * seconds and bytes * seconds:
+  // the coefficients of the normal equations. Older samples fade.
   double rr_ = 0, rb_ = 0, bb_ = 0, rt_ = 0, bt_ = 0;
-  double alpha_ = 1e-4, beta_ = 1e-9;
+  double alpha_ = 1e-4, beta_ = 1e-9;  // seconds per round and per byte
 };
 
 }  // namespace gravac

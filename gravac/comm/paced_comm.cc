@@ -12,7 +12,8 @@
 namespace gravac {
 namespace {
 
-// The number at the beginning of `text`, times the factor of the unit behind it.
+// Reads a number and the unit behind it: "1.5ms" is 0.0015 if `units` has {"ms", 1e-3}. Throws Error that
+// shows `whole`, the text the user gave.
 double quantity(std::string_view text, std::initializer_list<std::pair<std::string_view, double>> units,
                 std::string_view whole) {
   double number = 0;
@@ -41,7 +42,9 @@ Link link_from_string(std::string_view text) {
 PacedComm::PacedComm(Comm& inner, const Link& link, Clock& clock)
     : inner_(inner), link_(link), clock_(clock), virtual_(dynamic_cast<VirtualClock*>(&clock)) {}
 
-// All ranks are here; returns when the last of them came.
+// Waits until all ranks have come, because a collective cannot begin before, and returns the time at which
+// the last one came. Virtual clocks of ranks differ, so their times have to be exchanged; real clocks of
+// different machines cannot be compared, so each rank takes its own time when the waiting ends.
 double PacedComm::begin() {
   prepare(inner_);
   const double now = clock_.now();
@@ -49,6 +52,8 @@ double PacedComm::begin() {
   return virtual_ ? *std::max_element(all.begin(), all.end()) : clock_.now();
 }
 
+// Waits, or moves the virtual clock, until the simulated end. The time that the real operation took counts
+// towards it, so a real network slower than the simulated one is not slowed down further.
 void PacedComm::end(double began, double rounds, double bytes) {
   const double until = began + rounds * link_.latency_seconds + 8 * bytes / link_.bits_per_second;
   const double left = until - clock_.now();
@@ -82,7 +87,8 @@ void PacedComm::all_to_all(std::span<const std::span<const std::byte>> parts, Me
     sent += static_cast<double>(parts[r].size());
     got += static_cast<double>(received[r].size());
   }
-  // The rank with most to move holds up nobody but itself; clocks meet again at the next operation.
+  // Ranks may end at different times, each when its own link is done. The next operation waits for the
+  // slowest.
   end(began, static_cast<double>(size() - 1), std::max(sent, got));
 }
 

@@ -7,22 +7,23 @@
 
 namespace gravac {
 
-// A network link of a rank, full duplex.
+// The network link of one rank. It sends and receives at the same time (full duplex).
 struct Link {
   double bits_per_second = 0;
   double latency_seconds = 0;
 };
 
-// Reads "100mbit,1ms" or "10gbit/50us": a rate in bit, kbit, mbit or gbit, and a
-// delay in us, ms or s, which may be left out. Throws Error for anything else.
+// Reads "100mbit,1ms" or "10gbit/50us": a rate in bit, kbit, mbit or gbit per second, and a latency in us, ms
+// or s, which may be left out. Throws Error for anything else.
 Link link_from_string(std::string_view text);
 
-// Rehearses a slow network: wraps any comm and makes each operation last as long
-// as it would on such links, computed from the bytes it really moves: a ring for
-// all_reduce and all_gather, direct messages for all_to_all.
+// Simulates slow links: wraps any comm and makes each operation last as long as it would if every rank had
+// the given link. The time is computed from the bytes that the operation moves: rounds * latency + bytes /
+// rate, with a ring for all_reduce and all_gather and direct messages for all_to_all. It is a lower bound:
+// switches, congestion and TCP's slow start are not simulated.
 //
-// With a VirtualClock nobody waits: the clocks of all ranks are set to when the
-// operation would have ended. With any other clock the caller is kept waiting.
+// With a VirtualClock no rank waits: the clocks of all ranks are moved to the time at which the operation
+// would have ended. With any other clock the calling thread sleeps until then.
 class PacedComm final : public Comm {
  public:
   PacedComm(Comm& inner, const Link& link, Clock& clock);

@@ -5,7 +5,9 @@
 namespace gravac {
 namespace {
 
-// A ring: each rank sends a share of `bytes` to its neighbour, 2 (ranks - 1) times.
+// An all-reduce by a ring: 2 (ranks - 1) times each rank sends 1 / ranks of `bytes` to its neighbour, first
+// to add the shares up and then to pass the sums on. Backends may do better for small arrays; the fit of
+// LinkModel absorbs that.
 Volume ring(double ranks, double bytes) {
   return {2 * (ranks - 1), 2 * (ranks - 1) / ranks * bytes};
 }
@@ -14,12 +16,14 @@ Volume dense_volume(const Load& load) {
   return ring(load.ranks, 4 * load.entries);
 }
 
+// A ring in which every payload passes every rank; one more for the lengths, unless they are known. The few
+// bytes of the lengths are not counted.
 Volume all_gather_volume(const Load& load) {
   return {(load.lengths_known ? 1 : 2) * (load.ranks - 1), (load.ranks - 1) * load.payload};
 }
 
-// A share of the payload to each rank; then from each rank the sums of its share, taken to
-// be twice as long.
+// First each rank sends every other one its share of the payload. Then an all-gather of the sums; Exchange
+// sends twice as many of them as a share has entries.
 Volume reduce_scatter_volume(const Load& load) {
   const double others = load.ranks - 1;
   return {(load.lengths_known ? 2 : 3) * others,

@@ -15,19 +15,18 @@ enum class Route {
   shared,          // all-reduce of the values alone, at positions that are the same on all ranks
 };
 
-// What an exchange costs: rounds of latency and bytes through a rank's link. A
-// rank's link is taken to send and receive at the same time.
+// What an exchange costs. From this LinkModel predicts its seconds.
 struct Volume {
-  double rounds = 0;
-  double bytes = 0;
+  double rounds = 0;  // messages that wait for each other, each with the latency of the link
+  double bytes = 0;   // through the link of a rank, in one direction: links send and receive at the same time
 };
 
-// What an exchange is asked to do.
+// What an exchange has to move.
 struct Load {
   double ranks = 1;
   double entries = 0;  // of the gradient
   double payload = 0;  // bytes that each rank sends
-  // Ranks know the length of each other's payload, and need no round to ask for it.
+  // Payloads travel at a length that all ranks guessed before, so no round is needed to exchange lengths.
   bool lengths_known = false;
 };
 

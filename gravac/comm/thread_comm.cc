@@ -11,7 +11,9 @@
 
 namespace gravac {
 
-// Where the threads meet: everybody brings an offer and waits for the others'.
+// Where the threads meet. Every collective works in two phases: each rank puts the address of its data here
+// and waits until all have; then each reads the others' data directly, and waits again until all have read,
+// since only then may the data change. No bytes are copied through a queue.
 struct ThreadGroup::Meeting {
   struct Offer {
     const void* data = nullptr;
@@ -21,7 +23,8 @@ struct ThreadGroup::Meeting {
   Meeting(std::size_t ranks, std::chrono::duration<double> limit)
       : timeout(limit), offers(ranks), arrivals(ranks, 0), left(ranks, false), sums() {}
 
-  // The ranks that have not come to the meeting called `number`; only those that have left, if asked.
+  // The ranks that have arrived fewer than `number` times; if `only_left`, only those that have left the
+  // group.
   std::vector<std::size_t> missing(std::uint64_t number, bool only_left) const {
     std::vector<std::size_t> ranks;
     for (std::size_t i = 0; i < arrivals.size(); ++i) {
@@ -30,7 +33,9 @@ struct ThreadGroup::Meeting {
     return ranks;
   }
 
-  // Waits until all ranks have arrived as often as `rank` has now.
+  // A barrier: waits until all ranks have arrived as often as `rank` has now. Counting arrivals, instead of
+  // resetting a counter, needs no second barrier to be used again. Throws Error as soon as a rank that is
+  // missing has left, or after the timeout.
   void arrive(std::size_t rank, const char* operation, std::uint64_t step) {
     std::unique_lock lock(mutex);
     const std::uint64_t mine = ++arrivals[rank];
@@ -40,6 +45,7 @@ struct ThreadGroup::Meeting {
     const auto limit = std::chrono::duration_cast<std::chrono::steady_clock::duration>(timeout);
     changed.wait_until(lock, start + limit, [&] { return all_here() || !missing(mine, true).empty(); });
     if (all_here()) return;
+    // A rank that left explains the failure; ranks that only are late are named if none left.
     const std::vector<std::size_t> gone = missing(mine, true);
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - start;
     char seconds[32];
@@ -53,10 +59,10 @@ struct ThreadGroup::Meeting {
   std::mutex mutex;
   std::condition_variable changed;
   std::chrono::duration<double> timeout;
-  std::vector<Offer> offers;
-  std::vector<std::uint64_t> arrivals;
-  std::vector<bool> left;
-  std::vector<float> sums;  // of all_reduce
+  std::vector<Offer> offers;            // by rank: the data it brings to the current operation
+  std::vector<std::uint64_t> arrivals;  // by rank: how often it has arrived
+  std::vector<bool> left;               // by rank: its comm was destroyed
+  std::vector<float> sums;              // of all_reduce
 };
 
 class ThreadComm final : public Comm {
@@ -72,17 +78,18 @@ class ThreadComm final : public Comm {
   std::size_t size() const override { return meeting_.offers.size(); }
 
   void all_reduce(std::span<float> values) override {
-    if (rank_ == 0) meeting_.sums.resize(values.size());
+    if (rank_ == 0)
+      meeting_.sums.resize(values.size());  // no rank reads or writes it before all have arrived
     offer(values.data(), values.size(), "all_reduce");
     require_equal_sizes(values.size(), "all_reduce");
-    // Each rank sums its share, in the order of ranks.
+    // Each rank adds up a share of the entries, in rank order, so that results do not depend on timing.
     const std::size_t begin = values.size() * rank_ / size(), end = values.size() * (rank_ + 1) / size();
     for (std::size_t i = begin; i < end; ++i) {
       float sum = 0;
       for (std::size_t r = 0; r < size(); ++r) sum += static_cast<const float*>(meeting_.offers[r].data)[i];
       meeting_.sums[i] = sum;
     }
-    arrive("all_reduce");
+    arrive("all_reduce");  // all sums are complete, and no rank reads another's values any more
     std::copy(meeting_.sums.begin(), meeting_.sums.end(), values.begin());
     arrive("all_reduce");
   }
@@ -156,7 +163,8 @@ void run_ranks(std::size_t ranks, const std::function<void(Comm&)>& work,
         } catch (...) {
           failures[rank] = std::current_exception();
         }
-        comms[rank].reset();
+        comms[rank]
+            .reset();  // leaves the group, so that ranks waiting for a failed one do not wait for the timeout
       });
     }
   }

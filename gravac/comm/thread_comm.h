@@ -8,14 +8,14 @@
 
 namespace gravac {
 
-// Ranks as threads of one process: for tests and for rehearsing a cluster.
+// Ranks as threads of one process: for tests, and for simulating a cluster on one machine.
 class ThreadGroup {
  public:
   explicit ThreadGroup(std::size_t ranks, std::chrono::duration<double> timeout = std::chrono::seconds(60));
   ~ThreadGroup();
 
-  // The comm of one rank, to be used by one thread. A rank whose comm is gone
-  // has left the group. REQUIRES: the group outlives it; once per rank.
+  // The comm of one rank, to be used by one thread. Destroying it means that the rank leaves the group; ranks
+  // that wait for it then get an Error at once. REQUIRES: the group outlives it; called once per rank.
   std::unique_ptr<Comm> join(std::size_t rank);
 
  private:
@@ -24,8 +24,8 @@ class ThreadGroup {
   std::unique_ptr<Meeting> meeting_;
 };
 
-// Runs work(comm) on `ranks` threads. Throws the first failed rank's exception
-// (by rank) once all have ended.
+// Runs work(comm) on `ranks` threads, one for each rank, and waits for all of them. If some threw, rethrows
+// the exception of the lowest of those ranks.
 void run_ranks(std::size_t ranks, const std::function<void(Comm&)>& work,
                std::chrono::duration<double> timeout = std::chrono::seconds(60));
 

@@ -9,7 +9,7 @@ namespace gravac {
 
 Memory::Memory(std::string_view name, std::size_t size, Sharing sharing)
     : name_(name), size_(size), sharing_(sharing) {
-  if (size > 0) buffer_.reserve(size);
+  if (size > 0) buffer_.reserve(size);  // once and for all: pointers into it stay valid
 }
 
 std::span<float> Memory::values() {
@@ -28,6 +28,8 @@ double Memory::energy() const {
   return zero_ ? 0 : gravac::energy({buffer_.data(), size_});
 }
 
+// Looks whether all values are 0, so that a run continued from a checkpoint takes the same path through a
+// step, and gives the same bits, as the run that saved it.
 void Memory::assign(std::span<const float> values) {
   require(values.size() == size_, name_, ": ", values.size(), " values found, ", size_, " expected");
   zero_ = std::ranges::all_of(values, [](float x) { return x == 0; });
@@ -38,6 +40,7 @@ void Memory::add(std::size_t begin, std::span<const float> more) {
   add_into(values().subspan(begin, more.size()), more);
 }
 
+// If all values are 0, nothing has to be set to 0, and the mark is kept.
 std::vector<float> Memory::take(std::size_t begin, std::size_t count) {
   if (zero_) return std::vector<float>(count, 0.0f);
   const std::span<float> part = values().subspan(begin, count);

@@ -9,35 +9,40 @@
 
 namespace gravac {
 
-// A run of floats that lives from step to step: a residual, a velocity. It has a name, by which
-// checkpoints store it, and it knows when it is all zeros without having been written: a dense step
-// empties a residual by saying so, which saves a pass over memory now and another in the next step.
+// An array of floats that is kept from step to step: a residual, a velocity. Checkpoints store it by its
+// name.
+//
+// It can be marked as all zeros without writing them. A dense step empties the residual in this way, which
+// saves a pass that writes it now and a pass that reads it in the next step; each is about a third of a
+// step's memory traffic.
 // Used by one thread at a time.
 class Memory {
  public:
-  // What happens to it when a run goes on with another number of ranks.
+  // What to do with it when a run continues with another number of ranks (reshard.h).
   enum class Sharing {
-    own,    // each rank has its own part of a sum over ranks: parts are added up
-    equal,  // equal on all ranks: any rank's will do
+    own,    // only the sum over ranks matters, of which each rank has a part: add the parts up
+    equal,  // equal on all ranks: copy that of any rank
   };
 
-  // Begins as zeros. Allocates `size` floats and touches none of them.
+  // Begins as zeros. Allocates `size` floats and touches none of them. REQUIRES: `name` outlives the memory.
   Memory(std::string_view name, std::size_t size, Sharing sharing = Sharing::own);
 
   std::string_view name() const { return name_; }
   std::size_t size() const { return size_; }
   Sharing sharing() const { return sharing_; }
 
-  // True: every value counts as 0, whatever the buffer holds. A memory of size 0 always is.
+  // True: every value counts as 0, whatever the buffer holds. A memory of size 0 always is zero().
+  // set_zero() costs nothing.
   bool zero() const { return zero_; }
   void set_zero() { zero_ = true; }
 
-  // The buffer, for a caller who reads it only if !zero() and says written() after filling all of it.
+  // The raw buffer, for the fused pass: it reads the buffer only if !zero(), and calls written() after it
+  // has filled all of it.
   float* buffer() { return buffer_.data(); }
   void written() { zero_ = size_ == 0; }
 
-  // The values, to be read and changed. Writes the zeros first if zero(), and from then on the memory
-  // counts as not zero(): the next step will read it.
+  // The values, to be read and changed. If zero(), writes the zeros first. Afterwards zero() is false, so
+  // the next step reads the values even if they are all 0.
   std::span<float> values();
 
   std::vector<float> copy() const;

@@ -9,7 +9,7 @@ namespace {
 
 using Floats = std::vector<float>;
 
-TEST(Memory, BeginsAsZerosAndReadingItLeavesItSo) {
+TEST(Memory, BeginsAsZerosAndStaysMarkedSoWhenRead) {
   Memory memory("residual", 3);
   EXPECT_TRUE(memory.zero());
   EXPECT_EQ(memory.copy(), (Floats{0, 0, 0}));
@@ -19,7 +19,7 @@ TEST(Memory, BeginsAsZerosAndReadingItLeavesItSo) {
   EXPECT_TRUE(memory.zero());
 }
 
-TEST(Memory, TakesPartsOutAndAddsThemAgain) {
+TEST(Memory, PartsThatAreTakenOutCanBeAddedAgain) {
   Memory memory("residual", 4);
   memory.assign(Floats{1, 2, 3, 4});
   EXPECT_FALSE(memory.zero());
@@ -32,7 +32,7 @@ TEST(Memory, TakesPartsOutAndAddsThemAgain) {
   EXPECT_EQ(memory.energy(), 4 + 16 + 36 + 64);
 }
 
-TEST(Memory, WhatWasThereDoesNotComeBackOnceItIsZero) {
+TEST(Memory, OldValuesDoNotReturnAfterSetZero) {
   Memory memory("residual", 2);
   memory.assign(Floats{5, 6});
   memory.set_zero();
@@ -41,7 +41,7 @@ TEST(Memory, WhatWasThereDoesNotComeBackOnceItIsZero) {
   EXPECT_EQ(memory.copy(), (Floats{1, 0}));
 }
 
-TEST(Memory, KnowsThatItWasAssignedZeros) {
+TEST(Memory, IsMarkedZeroWhenAssignedZeros) {
   Memory memory("residual", 2);
   memory.assign(Floats{5, 6});
   memory.assign(Floats{0, 0});
@@ -49,7 +49,7 @@ TEST(Memory, KnowsThatItWasAssignedZeros) {
   EXPECT_THROW(memory.assign(Floats{1}), Error);
 }
 
-TEST(Memory, MayHoldNothing) {
+TEST(Memory, CanHaveSizeZero) {
   Memory memory("previous", 0, Memory::Sharing::equal);
   EXPECT_TRUE(memory.values().empty());
   memory.written();

@@ -33,11 +33,14 @@ void Momentum::check(std::span<const float> gradient, std::span<const float> wei
           " weights found, ", entries_, " expected, to decay them");
 }
 
+// Everything is checked before the first write, so that a bad step needs no undo here.
 bool Momentum::correct(std::span<const float> gradient, std::span<const float> weights) {
   check(gradient, weights);
   const double norm = std::sqrt(energy(gradient));
   if (!std::isfinite(norm)) return false;
   if (options_.weight_decay > 0 && !std::isfinite(energy(weights))) return false;
+  // The paper's local clipping: if ranks' gradients are independent, their sum has sqrt(ranks) times the norm
+  // of each, so it stays below `clip`.
   const double limit = options_.clip / std::sqrt(static_cast<double>(options_.ranks));
   scale_ = options_.clip > 0 && norm > limit ? static_cast<float>(limit / norm) : 1.0f;
   const auto m = static_cast<float>(options_.momentum), decay = static_cast<float>(options_.weight_decay);
@@ -49,9 +52,12 @@ bool Momentum::correct(std::span<const float> gradient, std::span<const float> w
   return true;
 }
 
+// Solves u = m * old + scale * gradient + decay * weights for `old`. A copy of the velocity would be exact
+// but cost a third buffer on every step, for the sake of steps that are rare; the rounding error is about one
+// unit in the last place of the larger term, divided by m.
 void Momentum::undo(std::span<const float> gradient, std::span<const float> weights) {
   check(gradient, weights);
-  if (options_.momentum == 0) return;  // the next gradient replaces the velocity anyway
+  if (options_.momentum == 0) return;  // the next correct() overwrites the velocity, and there is no inverse
   const auto inverse = static_cast<float>(1 / options_.momentum),
              decay = static_cast<float>(options_.weight_decay);
   float* u = velocity_.values().data();

@@ -9,39 +9,43 @@
 
 namespace gravac {
 
-// The second kind of memory: momentum correction after Deep Gradient Compression.
-// What waits is not the gradient but the velocity u = momentum * u + gradient, so
-// that an update which waits ten steps is the one that momentum SGD would have
-// made in them. The optimizer then runs without momentum and weight decay of its own; or
-// with momentum, if that is undone: handed the update less momentum times the update
-// before, plain SGD ends up with the update itself in its buffer (and decay, being
-// linear, may stay with it).
+// Momentum correction, after Deep Gradient Compression (ICLR 2018, sections 3.2 and 3.3). Not the gradient
+// but the velocity u = momentum * u + gradient is added to the residual, so that an entry which is sent ten
+// steps late carries the update that momentum SGD would have made in those ten steps. With plain error
+// feedback and an optimizer with momentum it would carry only the sum of the gradients.
 //
-//   if (momentum.correct(gradient, weights)) step.measure(momentum.velocity(), plan) ...
+// The caller's optimizer then runs without momentum and weight decay. If it has momentum all the same,
+// undo_optimizer() cancels it: the optimizer computes m * (its buffer) + (what it is handed), so handed the
+// update minus m times the update before, it ends up with the update itself.
+//
+//   if (momentum.correct(gradient, weights)) step.measure(momentum.velocity().values(), plan) ...
 //   momentum.sent(sparse.positions);
 //
-// Dense steps mask nothing, and so are momentum SGD itself.
+// Dense steps do not call sent(), and so equal momentum SGD. Costs: a buffer as large as the gradient, and
+// two more passes over it on every step. Used by one thread at a time.
 class Momentum {
  public:
   // Throws Error for options out of range.
   Momentum(std::size_t entries, const MomentumOptions& options);
 
-  // Lets a gradient enter. Weights may be empty without weight decay. False, and
-  // nothing changes, if the gradient or the weights hold unusable numbers.
+  // Adds a gradient, clipped, and the decayed weights to the velocity. Returns false, and changes nothing,
+  // if the gradient or the weights hold NaN or infinities. `weights` may be empty if weight_decay is 0.
   bool correct(std::span<const float> gradient, std::span<const float> weights = {});
 
-  // The velocity: what enters the residual in this step.
+  // What is to be added to the residual in this step.
   Memory& velocity() { return velocity_; }
 
-  // Takes the last correct() back, up to rounding. Same arguments.
+  // Takes the last correct() back, up to rounding: the step was bad on some rank. REQUIRES: its arguments.
   void undo(std::span<const float> gradient, std::span<const float> weights = {});
 
-  // These entries have been sent.
+  // These entries have been sent: sets their velocity to 0, unless masking is off. If it were kept, the next
+  // steps would move the entry again in a direction that is already stale (the paper's factor masking).
   void sent(std::span<const std::uint32_t> positions);
 
-  // Makes of an update what the caller's optimizer, with its own momentum, makes the update of.
+  // Subtracts options.optimizer times the update before, so that an optimizer with that momentum makes
+  // exactly this update. Does nothing if options.optimizer is 0.
   void undo_optimizer(std::span<float> update);
-  // The update before, equal on all ranks; of size 0 if the optimizer has no momentum.
+  // The update before, equal on all ranks. Of size 0 if options.optimizer is 0.
   Memory& previous() { return previous_; }
 
  private:
@@ -50,7 +54,7 @@ class Momentum {
   MomentumOptions options_;
   std::size_t entries_;
   Memory velocity_, previous_;
-  float scale_ = 1;  // of the last gradient, by clipping
+  float scale_ = 1;  // by which clipping multiplied the last gradient; undo() needs it
 };
 
 }  // namespace gravac

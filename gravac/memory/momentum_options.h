@@ -2,14 +2,14 @@
 
 namespace gravac {
 
-// Options of the momentum memory; memory/momentum.h says what it does.
+// Options of the momentum memory. memory/momentum.h explains momentum correction.
 struct MomentumOptions {
-  double momentum = 0.9;    // in [0, 1): how much of the velocity lives on
-  bool masking = true;      // forget the velocity of entries that were sent
-  double clip = 0;          // clip the norm of the whole gradient to this; 0 does not clip
-  double weight_decay = 0;  // added before accumulation, as it must be when updates are sent late
-  unsigned ranks = 1;       // each rank clips to clip / sqrt(ranks)
-  double optimizer = 0;     // momentum of the caller's own optimizer, which is then undone
+  double momentum = 0.9;    // in [0, 1): share of the velocity that is kept from step to step
+  bool masking = true;      // set the velocity of entries that were sent to 0
+  double clip = 0;          // each rank clips the norm of its gradient to clip / sqrt(ranks); 0: no clipping
+  double weight_decay = 0;  // added to the velocity, so that entries sent late carry the decay of every step
+  unsigned ranks = 1;       // for clip
+  double optimizer = 0;     // in [0, 1): momentum of the caller's own optimizer, to be cancelled
 };
 
 }  // namespace gravac

@@ -19,7 +19,7 @@ std::vector<float> copy(std::span<const float> values) {
   return {values.begin(), values.end()};
 }
 
-// Plain momentum SGD with weight decay, as any optimizer does it.
+// Momentum SGD with weight decay as textbooks write it: the reference for the tests below.
 struct PlainSgd {
   std::vector<float> velocity, weights;
   void update(std::span<const float> gradient, float momentum, float decay, float rate) {
@@ -48,8 +48,8 @@ TEST(Momentum, DenseStepsAreMomentumSgd) {
   for (std::size_t j = 0; j < kEntries; ++j) EXPECT_NEAR(weights[j], plain.weights[j], 1e-6f);
 }
 
-// Without masking an entry that waits is sent, in sum, what momentum SGD would have moved it by.
-TEST(Momentum, WhatWaitsIsTheVelocity) {
+// Without masking, what was sent of an entry plus its residual is what momentum SGD would have moved it by.
+TEST(Momentum, SentPlusResidualIsTheMoveOfMomentumSgd) {
   constexpr std::size_t kEntries = 500;
   Momentum momentum(kEntries, {.momentum = 0.8, .masking = false});
   Step step{Layout(kEntries), {}};
@@ -68,7 +68,7 @@ TEST(Momentum, WhatWaitsIsTheVelocity) {
   for (std::size_t j = 0; j < kEntries; ++j) EXPECT_NEAR(moved[j] - pending[j], plain.weights[j], 1e-5f);
 }
 
-TEST(Momentum, MaskingForgetsTheVelocityOfWhatWasSent) {
+TEST(Momentum, MaskingSetsTheVelocityOfSentEntriesToZero) {
   Momentum momentum(4, {.momentum = 0.5});
   momentum.correct(std::vector<float>{1, 2, 3, 4});
   momentum.sent(std::vector<std::uint32_t>{1, 3});

@@ -1,6 +1,7 @@
-// Accordion: critical phases of training show in a changing gradient norm. Per
-// segment, the norm of the gradients summed over an interval is compared with
-// that of the interval before.
+// Accordion (Agarwal et al., MLSys 2021): in critical phases of training, in which compression does lasting
+// harm, the norm of the gradient changes quickly. For each segment the norm of the mean gradients, summed
+// over an interval, is compared with that of the interval before. All ranks have the same mean gradients, so
+// they need not agree on anything.
 
 #include <cmath>
 
@@ -16,7 +17,7 @@ class AccordionPolicy final : public Policy {
  public:
   explicit AccordionPolicy(const AccordionOptions& options)
       : options_(options), factors_(options.segments, options.low), norms_(options.segments, 0) {
-    keep_count(0, options.low);
+    keep_count(0, options.low);  // throws unless it is a factor
     keep_count(0, options.high);
     require(options.low <= options.high, "accordion policy: low factor ", options.low,
             " is above high factor ", options.high);
@@ -48,7 +49,7 @@ class AccordionPolicy final : public Policy {
     }
   }
 
-  // As at the beginning: critical, and nothing to compare with.
+  // Starts anew: every segment is critical, as in the paper, and has no norm to compare with.
   void learning_rate_dropped() override {
     factors_.assign(factors_.size(), options_.low);
     norms_.assign(norms_.size(), 0);
@@ -74,8 +75,8 @@ class AccordionPolicy final : public Policy {
 
  private:
   AccordionOptions options_;
-  std::vector<double> factors_;  // per segment; critical to begin with
-  std::vector<double> norms_;    // of the last interval
+  std::vector<double> factors_;  // by segment; the low factor to begin with
+  std::vector<double> norms_;    // by segment, of the last interval; 0: not known yet
   double effective_ = 0;
 };
 

@@ -8,14 +8,14 @@
 
 namespace gravac {
 
-// How much of the energy survives compression, in [0, 1]. The two definitions
-// differ by what they divide by; docs/algorithm.md says what follows from that.
+// The gain of a factor: which share of the energy survives compression, in [0, 1]. There are two definitions,
+// which divide by different energies; docs/algorithm.md, "Gain", compares them.
 enum class Gain {
-  error_fed,  // by gradient + residual: the paper's formula
-  gradient,   // by what entered this step: what the paper's code computes
+  error_fed,  // divides by the energy of gradient + residual: the paper's formula
+  gradient,   // divides by the energy of what entered in this step: what the paper's code computes
 };
 
-// The share `part` of `whole`; all of nothing is everything.
+// part / whole, at most 1; and 1 if both are 0: of a gradient of zeros nothing is lost.
 inline double energy_share(double part, double whole) {
   return whole > 0 ? std::min(part / whole, 1.0) : 1.0;
 }

@@ -1,6 +1,6 @@
-// Algorithm 1 of the paper. A ladder of factors is climbed one rung a window;
-// on every step the candidate is sent if its gain is at least epsilon, else the
-// minimum if its gain is, else everything.
+// Algorithm 1 of the paper (IEEE CLOUD 2023). The policy climbs a ladder of factors, one rung in every window
+// of steps. On every step it sends at the candidate factor if the gain there is at least epsilon, if not at
+// the minimum factor if the gain there is, and if not a dense step.
 
 #include <algorithm>
 #include <cmath>
@@ -26,11 +26,12 @@ std::vector<double> ladder(double minimum, double maximum, const Exponent& expon
   return factors;
 }
 
+// Whether two numbers count as equal.
 bool within(double a, double b, double omega) {
   return std::abs(a - b) <= omega * std::abs(b);
 }
 
-// An exponential average that begins with its first sample.
+// An exponential moving average. It begins with its first sample, not with 0, which would bias it at first.
 struct Average {
   double value = 0;
   bool known = false;
@@ -64,6 +65,8 @@ class GravacPolicy final : public Policy {
     return Plan{options_.ladder[minimum_], options_.ladder[candidate_]};
   }
 
+  // Decides by smoothed gains, since those of single steps are noisy. Both factors' gains are measured on
+  // every step.
   Send decide(const Energy& energy) override {
     gains_[minimum_].add(gain(options_.gain, energy, Send::minimum), options_.smoothing);
     if (candidate_ != minimum_) {
@@ -77,7 +80,7 @@ class GravacPolicy final : public Policy {
   }
 
   void record(const Outcome& outcome) override {
-    // Dense, factor 1, does not take part.
+    // Dense steps (factor 1) do not take part in the search for the ideal factor.
     const auto rung = std::find(options_.ladder.begin(), options_.ladder.end(), outcome.factor);
     if (outcome.factor > 1 && rung != options_.ladder.end()) {
       const auto i = static_cast<std::size_t>(rung - options_.ladder.begin());
@@ -105,6 +108,7 @@ class GravacPolicy final : public Policy {
     return state;
   }
 
+  // Reads into a new policy, and replaces this one only if everything was good.
   void load(const PolicyState& state) override {
     const StateReader reader(name(), state);
     const auto rungs = static_cast<double>(options_.ladder.size());
@@ -130,15 +134,17 @@ class GravacPolicy final : public Policy {
   void end_window() {
     const std::size_t evaluated = candidate_;
     if (!settled_) candidate_ = std::min(candidate_ + 1, options_.ladder.size() - 1);
-    // The rung just evaluated, not the one that has yet to be.
+    // If the rung just evaluated loses nothing against the minimum, it becomes the minimum. The paper's
+    // listing would use the rung above it, which has not been evaluated yet; its prose this one.
     if (evaluated != minimum_ && within(gains_[evaluated].value, gains_[minimum_].value, options_.omega)) {
       minimum_ = evaluated;
     }
     settle_if_saturated();
-    candidate_ = std::max(candidate_, minimum_);
+    candidate_ = std::max(candidate_, minimum_);  // settling may have chosen a rung below the new minimum
   }
 
-  // When the two best compression throughputs are about equal, the lower factor of the two is ideal.
+  // If the two best compression throughputs (throughput times gain) are about equal, compressing harder gains
+  // nothing more: stay with the lower factor of the two.
   void settle_if_saturated() {
     std::vector<std::size_t> rungs;
     for (std::size_t i = 0; i < throughputs_.size(); ++i) {
@@ -156,7 +162,7 @@ class GravacPolicy final : public Policy {
   GravacOptions options_;
   std::size_t minimum_ = 0, candidate_ = 0;   // rungs of the ladder
   bool settled_ = false;                      // the climb is over
-  std::vector<Average> gains_, throughputs_;  // per rung
+  std::vector<Average> gains_, throughputs_;  // by rung; throughputs are times the gain
   std::size_t steps_ = 0;
   double effective_ = 0;
 };

@@ -1,10 +1,10 @@
 #pragma once
 
-// The words in which a step, a policy and the gains talk to each other.
+// The types that pass between a step, which measures, and a policy, which decides.
 
 namespace gravac {
 
-// The two factors a step tries; 10 means that one entry in ten is kept.
+// The two factors that a step measures. A factor of 10 means that one entry in ten is kept.
 struct Plan {
   double minimum = 1;
   double candidate = 1;  // >= minimum
@@ -12,15 +12,15 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-// What a step sends in the end.
+// What a step sends: every entry, or the survivors at one of the plan's factors.
 enum class Send { dense, minimum, candidate };
 
-// Sums of squares.
+// Energies, which are sums of squares, of one step.
 struct Energy {
-  double entered = 0;    // of what entered the residual: the gradient, or the corrected momentum
-  double dense = 0;      // of that plus the residual: all there is to send
-  double minimum = 0;    // of what survives at the plan's minimum
-  double candidate = 0;  // of what survives at its candidate
+  double entered = 0;    // of what was added to the residual: the gradient, or the velocity (momentum memory)
+  double dense = 0;      // of the residual after that: what a dense step would send
+  double minimum = 0;    // of the entries that survive at the plan's minimum
+  double candidate = 0;  // of the entries that survive at its candidate
 
   double of(Send send) const {
     return send == Send::dense ? dense : send == Send::minimum ? minimum : candidate;

@@ -9,7 +9,7 @@
 
 namespace gravac {
 
-// policies.def is read twice: for the declarations of the entries, then for the table.
+// policies.def is included twice: once to declare the functions NAME_policy(), once to fill the table.
 #define POLICY(name, description) PolicyEntry name##_policy();
 #include "gravac/policy/policies.def"
 #undef POLICY
@@ -50,6 +50,8 @@ std::string help_of(const OptionInfo& option) {
   return defaults.empty() ? help : help + " (default: " + listed(defaults) + ")";
 }
 
+// The options that several policies share, then those of each policy. Help is completed with the names of the
+// policies that read an option, so that it cannot go stale.
 std::vector<OptionInfo> make_policy_options() {
   std::vector<OptionInfo> all = {
       {kPolicyOptions, "factor-min", OptionInfo::Kind::number, "F", "10", "Lowest factor", 1},
@@ -60,7 +62,7 @@ std::vector<OptionInfo> make_policy_options() {
   for (const PolicyInfo& policy : policies()) {
     all.insert(all.end(), policy.entry.options.begin(), policy.entry.options.end());
   }
-  static std::vector<std::string> helps;  // to which the options hold views
+  static std::vector<std::string> helps;  // keeps the texts alive: options hold views of them
   for (const OptionInfo& option : all) helps.push_back(help_of(option));
   for (std::size_t i = 0; i < all.size(); ++i) all[i].help = helps[i];
   return all;

@@ -9,24 +9,24 @@
 
 namespace gravac {
 
-// What a policy is made from.
+// What a policy's factory function gets.
 struct PolicyInput {
   const OptionReader& options;
   std::size_t ranks = 1;
   std::size_t segments = 1;  // parameters of the model, each with its own part of the gradient
 };
 
-// An option that several policies read, with this policy's own default if it has one.
+// An option that several policies read. A policy can have its own default for it.
 struct SharedOption {
   std::string_view name;
   std::string_view default_value = "";
 };
 
-// What a policy's own file tells the table of policies, from its function NAME_policy().
+// What the file of a policy adds to the table of policies: the result of its function NAME_policy().
 struct PolicyEntry {
   std::unique_ptr<Policy> (*make)(const PolicyInput& input) = nullptr;
-  std::span<const OptionInfo> options;           // that no other policy reads
-  std::span<const SharedOption> shared_options;  // described in policies.cc
+  std::span<const OptionInfo> options;           // read by this policy only
+  std::span<const SharedOption> shared_options;  // read by others as well; their help is in policies.cc
 };
 
 // A line of the table of policies, policies.def.
@@ -41,7 +41,7 @@ struct PolicyInfo {
 std::span<const PolicyInfo> policies();
 std::span<const std::string_view> policy_names();
 
-// Throws Error that lists the known names.
+// The entry of the policy called `name`. Throws Error that lists the known names.
 const PolicyInfo& policy_info(std::string_view name);
 
 // The options of all policies.

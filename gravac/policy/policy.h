@@ -14,8 +14,8 @@
 
 namespace gravac {
 
-// What a step at some factor would take, predicted from what was measured so
-// far and equal on all ranks.
+// Predicts the seconds of a step, dense or at a given factor. The predictions are equal on all ranks.
+// CostModel (costs.h) implements it; tests of policies make up their own.
 class StepCosts {
  public:
   virtual ~StepCosts() = default;
@@ -23,9 +23,9 @@ class StepCosts {
   virtual double sparse_seconds(double factor) const = 0;
 };
 
-// What a step was like, once it is over. All numbers are agreed by all ranks.
+// What is known of a step when it is over. All numbers are agreed on by all ranks.
 struct Outcome {
-  double factor = 1;  // that was sent; 1 for dense
+  double factor = 1;  // at which the step was sent; 1 for dense
   double samples_per_second = 0;
   const StepCosts* costs = nullptr;  // null: nothing is known yet
 };
@@ -33,34 +33,35 @@ struct Outcome {
 // A policy's state as named numbers, for checkpoints and for people.
 using PolicyState = std::vector<std::pair<std::string, std::vector<double>>>;
 
-// Decides on every step by which factor to compress. Performs no I/O, reads no
-// clock and sees only numbers that all ranks agree on, so that all ranks, each with
-// its own copy, reach the same decisions. In each step the engine calls plan(),
-// decide() and record(). Ranks agree on how long a step took together with the next
-// step's energies, so record() tells of the step before. In a step whose gradient
-// has NaN or infinite values only plan() is called.
+// Decides on every step by which factor to compress. A policy does no I/O, reads no clock, and sees only
+// numbers that all ranks agree on. Every rank has a copy of it, and all copies reach the same decisions.
+//
+// In each step the engine calls plan(), decide() and record(), in this order. record() is about the step
+// before, because ranks agree on the time of a step together with the energies of the next
+// (docs/algorithm.md). In a step in which some rank's gradient has NaN or infinities only plan() is called.
 class Policy {
  public:
   virtual ~Policy() = default;
 
   virtual std::string_view name() const = 0;
 
-  // The factors to try in this step; empty: send dense.
+  // The factors to measure in this step; nothing: send a dense step.
   virtual std::optional<Plan> plan() const = 0;
 
-  // What to send, given the energies summed over ranks; Send::dense after an empty plan.
-  // Changes the policy's state: equal energies may be answered differently on the next step.
+  // Decides what to send, from the energies summed over ranks; Send::dense if plan() was empty. Changes the
+  // policy's state, so the same energies may lead to another decision on the next step.
   virtual Send decide(const Energy& energy) = 0;
 
-  // What the step before the one just decided was like.
+  // Learns from the step before the one just decided.
   virtual void record(const Outcome& outcome) = 0;
 
-  // Steps of dense training that the steps so far were worth.
+  // How many steps of dense training the steps so far were worth, by an estimate: a step counts as
+  // gain^(1/3) dense steps. Learning-rate schedules can follow this number instead of the number of steps.
   virtual double effective_steps() const = 0;
 
-  // Everything that changes from step to step. A policy with the same options that
-  // loads what another saved decides exactly like it from then on. load() throws
-  // Error, and changes nothing, for a state saved by another policy.
+  // Everything that changes from step to step. After load() a policy with the same options decides exactly as
+  // the one that saved the state would have. load() throws Error, and changes nothing, for a state
+  // saved by another policy or with numbers out of range.
   virtual PolicyState save() const = 0;
   virtual void load(const PolicyState& state) = 0;
 
@@ -79,9 +80,9 @@ class Policy {
   virtual std::span<const double> segment_factors() const { return {}; }
 };
 
-// The ladder of factors the paper's policy climbs: minimum * 2^(1, 2, 4, 8, ...)
-// or minimum * 2^(1, 2, 3, ...), beginning with minimum and ending with maximum.
-// Throw Error unless 1 <= minimum <= maximum.
+// The factors that the paper's policy climbs through: minimum, then minimum * 2^(1, 2, 4, 8, ...)
+// (exponential) or minimum * 2^(1, 2, 3, ...) (geometric), the last one replaced by maximum. Throw Error
+// unless 1 <= minimum <= maximum.
 std::vector<double> exponential_ladder(double minimum, double maximum);
 std::vector<double> geometric_ladder(double minimum, double maximum);
 
@@ -91,12 +92,12 @@ std::unique_ptr<Policy> make_dense_policy();
 // Compresses by `factor` on every step. Throws Error unless 1 <= factor < infinity.
 std::unique_ptr<Policy> make_static_policy(double factor);
 
-// The paper's Algorithm 1; see docs/algorithm.md for how we read it.
+// The paper's Algorithm 1. docs/algorithm.md says how we read it where its text allows two readings.
 struct GravacOptions {
   std::vector<double> ladder = exponential_ladder(10, 1000);  // factors to try, ascending
   double epsilon = 0.7;      // least gain at which a factor may be used, in [0, 1]
   double omega = 0.01;       // relative difference below which two numbers count as equal
-  std::size_t window = 500;  // steps between moves
+  std::size_t window = 500;  // steps between changes of the factors
   double smoothing = 0.04;   // weight of a new sample in the averages, in (0, 1]
   Gain gain = Gain::gradient;
 };
@@ -105,25 +106,27 @@ std::unique_ptr<Policy> make_gravac_policy(const GravacOptions& options);
 // The paper's smoothing for a number of ranks: ranks / 100, in [0.01, 1].
 double default_smoothing(std::size_t ranks);
 
-// Our own policy: learns from the factor in use how gain falls with the factor, predicts
-// the time of a step at every factor, and takes the factor with the most progress per second.
+// Our own policy. From the gain at the factor in use it learns how the gain falls with the factor; the cost
+// model predicts the time of a step at every factor; it takes the factor with the most progress per second,
+// or dense if none is at least a tenth better.
 struct ProgressOptions {
-  double maximum = 1000;               // highest factor
-  double floor = 0;                    // least progress per step, relative to dense, in [0, 1]
+  double maximum = 1000;  // highest factor
+  double floor = 0;       // least progress per step that is allowed, relative to dense, in [0, 1]
   double progress_exponent = 1.0 / 3;  // progress of a step = gain ^ this
-  double tail_exponent = 1.25;         // gain(c) = 1 / (1 + (c / c0) ^ this)
-  std::size_t interval = 10;           // steps between moves
+  double tail_exponent = 1.25;         // gain(factor) = 1 / (1 + (factor / c0) ^ this), with c0 learned
+  std::size_t interval = 10;           // steps between changes of the factor
 };
 std::unique_ptr<Policy> make_progress_policy(const ProgressOptions& options);
 
-// Accordion (MLSys 2021): each segment has a low factor while its gradient changes
-// much from one interval to the next, and a high factor while it does not.
+// Accordion (MLSys 2021): a segment is compressed by the low factor while the norm of its gradient changes
+// much from one interval to the next (a critical phase of training), and by the high factor while it does
+// not.
 struct AccordionOptions {
   double low = 10;             // factor in critical phases
   double high = 100;           // factor in all other phases
-  double threshold = 0.5;      // relative change of the norm that is critical
+  double threshold = 0.5;      // relative change of the norm from which on a phase is critical
   std::size_t interval = 100;  // steps; an epoch in the paper
-  std::size_t segments = 1;
+  std::size_t segments = 1;    // of the layout
 };
 std::unique_ptr<Policy> make_accordion_policy(const AccordionOptions& options);
 

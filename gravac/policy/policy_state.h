@@ -1,6 +1,6 @@
 #pragma once
 
-// Reading back what a policy saved, with checks. For the policies' own use.
+// Reads the state that a policy saved, with checks. Only policies include this.
 
 #include <cmath>
 #include <string>
@@ -16,7 +16,7 @@ class StateReader {
  public:
   StateReader(std::string_view policy, const PolicyState& state) : policy_(policy), state_(state) {}
 
-  // The numbers called `name`, which must be `size` finite ones.
+  // The numbers called `name`. Throws Error unless there are `size` of them, all finite.
   const std::vector<double>& numbers(std::string_view name, std::size_t size) const {
     for (const auto& [key, values] : state_) {
       if (key != name) continue;
@@ -30,7 +30,7 @@ class StateReader {
     throw Error(std::string(policy_) + " policy: state has no '" + std::string(name) + "'");
   }
   double number(std::string_view name) const { return numbers(name, 1)[0]; }
-  // A whole number below `limit`.
+  // The number called `name`. Throws Error unless it is a whole number from 0 to below `limit`.
   std::size_t index(std::string_view name, double limit) const {
     const double value = number(name);
     require(value >= 0 && value < limit && value == std::floor(value), policy_, " policy: state has ", value,
@@ -43,6 +43,6 @@ class StateReader {
   const PolicyState& state_;
 };
 
-inline constexpr double kManySteps = 9e15;  // doubles count exactly up to here
+inline constexpr double kManySteps = 9e15;  // limit of counters: doubles count exactly up to 2^53 = 9.007e15
 
 }  // namespace gravac

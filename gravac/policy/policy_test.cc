@@ -12,11 +12,12 @@
 namespace gravac {
 namespace {
 
-// Energies with the given gains, by both definitions.
+// Energies whose gains are the given ones, by both definitions of the gain.
 Energy with_gains(double minimum, double candidate) {
   return {1, 1, minimum, candidate};
 }
 
+// One step of a policy whose plan has the given gains; returns what it decided to send.
 Send step(Policy& policy, double minimum_gain, double candidate_gain, double samples_per_second = 100) {
   const Plan plan = *policy.plan();
   const Send sent = policy.decide(with_gains(minimum_gain, candidate_gain));
@@ -25,6 +26,7 @@ Send step(Policy& policy, double minimum_gain, double candidate_gain, double sam
   return sent;
 }
 
+// A window of one step and no smoothing, so that every step of a test shows its effect at once.
 GravacOptions options(std::vector<double> ladder) {
   return {.ladder = std::move(ladder), .window = 1, .smoothing = 1};
 }
@@ -38,7 +40,7 @@ TEST(Ladders, AreThoseOfThePaper) {
   EXPECT_EQ(random.back(), 1000);
 }
 
-TEST(Ladders, OfOneRungAndRefusals) {
+TEST(Ladders, CanHaveOneRungAndRefuseBadFactors) {
   EXPECT_EQ(geometric_ladder(10, 10), (std::vector<double>{10}));
   EXPECT_THROW(geometric_ladder(0.5, 10), Error);
   EXPECT_THROW(exponential_ladder(100, 10), Error);
@@ -109,7 +111,7 @@ TEST(GravacPolicy, LeavesTheMinimumWhenTheGainsDiffer) {
   EXPECT_EQ(policy->plan()->minimum, 10);
 }
 
-// 1029.9 at 1280x against 1035.4 at 2000x with omega 1 %: the lower is ideal.
+// 1029.9 at 1280x and 1035.4 at 2000x are within omega (1 %), so 1280x is ideal.
 TEST(GravacPolicy, SettlesOnTheLowerOfTwoEquallyFastFactors) {
   const auto policy = make_gravac_policy(options(geometric_ladder(10, 2000)));
   const double throughput[] = {300, 400, 500, 600, 700, 800, 900, 1029.9, 1035.4};
@@ -168,7 +170,8 @@ TEST(DefaultSmoothing, IsThePapers) {
   EXPECT_EQ(default_smoothing(500), 1);
 }
 
-// A made-up machine: seconds of computing, of a dense exchange, and of a sparse one by factor.
+// A simulated machine: seconds of computing, of a dense exchange, and of a sparse one (fixed + per_entry /
+// factor).
 struct MadeUpCosts final : StepCosts {
   double compute = 0.1, dense = 1, per_entry = 2, fixed = 0.01;
   mutable std::mt19937 random{1};
@@ -184,7 +187,7 @@ double curve(double factor, double c0) {
   return 1 / (1 + std::pow(factor / c0, 1.25));
 }
 
-// Runs the policy on a world where the gain follows the curve with c0.
+// Runs the policy for some steps in which the gain follows the curve with c0.
 void run(Policy& policy, const StepCosts& costs, double c0, int steps) {
   for (int i = 0; i < steps; ++i) {
     const auto plan = policy.plan();
@@ -301,7 +304,7 @@ TEST(ProgressPolicy, CountsDenseEquivalentSteps) {
   EXPECT_NEAR(policy->effective_steps() - before, 0.5, 1e-12);
 }
 
-TEST(ProgressPolicy, KeepsToItsFloor) {
+TEST(ProgressPolicy, ProgressPerStepStaysAboveTheFloor) {
   MadeUpCosts costs;
   costs.per_entry = 100;
   costs.dense = 50;
@@ -356,12 +359,12 @@ TEST(Policies, HaveACompleteTable) {
   EXPECT_EQ(testing::table_defects(policies()), "");
 }
 
-TEST(EveryPolicy, IsCalledAsTheTableHasIt) {
+TEST(EveryPolicy, HasTheNameThatTheTableGivesIt) {
   const auto all = every_policy();
   for (std::size_t i = 0; i < all.size(); ++i) EXPECT_EQ(all[i]->name(), policies()[i].name);
 }
 
-// A run of random but plausible steps; the trace of what was planned and sent.
+// Runs random but plausible steps, and returns everything that was planned and sent in them.
 std::vector<double> trace(Policy& policy, unsigned seed, int steps) {
   std::mt19937 random(seed);
   std::uniform_real_distribution<> uniform;
@@ -384,7 +387,7 @@ std::vector<double> trace(Policy& policy, unsigned seed, int steps) {
   return seen;
 }
 
-TEST(EveryPolicy, GoesOnExactlyFromACopyAndFromWhatItSaved) {
+TEST(EveryPolicy, ACopyAndALoadedStateDecideAsTheOriginal) {
   const auto originals = every_policy(), others = every_policy();
   for (std::size_t i = 0; i < originals.size(); ++i) {
     trace(*originals[i], 1, 40);

@@ -1,8 +1,7 @@
-// Our own policy. Error feedback makes the error-fed gain nearly one function of
-// the factor c, 1 / (1 + (c / c0)^1.25), so one number, learned from whatever
-// factor is in use, gives the whole curve and nothing needs exploring. A step at
-// factor c is worth gain^(1/3) of a dense one; the best factor is the one with
-// the least predicted time per dense-equivalent step.
+// Our own policy. With error feedback the error-fed gain is nearly one function of the factor c,
+// 1 / (1 + (c / c0)^1.25). So one number, c0, gives the gain at every factor; it is learned from whatever
+// factor is in use, and no other factor has to be tried. A step at factor c is taken to be worth gain^(1/3)
+// dense steps. The best factor is the one with the least predicted time per dense-equivalent step.
 
 #include <algorithm>
 #include <cmath>
@@ -42,6 +41,8 @@ class ProgressPolicy final : public Policy {
       ++effective_;
       return Send::dense;
     }
+    // Solve gain = 1 / (1 + (factor / c0)^x) for log c0, and move the estimate towards it. Gains of 0 and 1
+    // have no finite solution.
     const double found = std::clamp(gain(Gain::error_fed, energy, Send::candidate), 1e-6, 0.999);
     effective_ += std::pow(found, options_.progress_exponent);
     const double seen = std::log(factor_) + std::log(found / (1 - found)) / options_.tail_exponent;
@@ -76,10 +77,12 @@ class ProgressPolicy final : public Policy {
   std::unique_ptr<Policy> clone() const override { return std::make_unique<ProgressPolicy>(*this); }
 
  private:
-  static constexpr double kLowest = 1.5;      // lowest factor worth trying
-  static constexpr double kLearning = 0.05;   // weight of a step in what is known of c0
-  static constexpr double kMuchFaster = 0.9;  // of dense's time, to leave dense
-  static constexpr double kClose = 1.02;      // of the best time, to stay where we are
+  static constexpr double kLowest = 1.5;     // lowest factor worth trying
+  static constexpr double kLearning = 0.05;  // weight of one step in the average of log c0
+  // A factor has to be cheaper than this times dense. The margin pays for errors of the model: dense is safe.
+  static constexpr double kMuchFaster = 0.9;
+  // Stay at a factor whose price is below this times the best one: noise should not move the factor.
+  static constexpr double kClose = 1.02;
 
   // Progress of one step at a factor, relative to a dense one.
   double progress(double factor) const {
@@ -92,6 +95,9 @@ class ProgressPolicy final : public Policy {
     return costs.sparse_seconds(factor) / progress(factor);
   }
 
+  // Looks at four factors per octave. Leaves dense for the lowest factor that is cheap enough, and then
+  // rises at most twofold at a time: c0 is still a guess after a dense phase, and a factor that is too high
+  // does more harm than one that is too low.
   void move(const StepCosts& costs) {
     const double dense = costs.dense_seconds();
     double best = 0, best_price = 0, first = 0;
@@ -114,8 +120,8 @@ class ProgressPolicy final : public Policy {
   }
 
   ProgressOptions options_;
-  double factor_ = 1;  // 1 is dense
-  double log_c0_ = std::log(10.0);
+  double factor_ = 1;               // 1 is dense
+  double log_c0_ = std::log(10.0);  // gain 1/2 at factor 10, until measured
   double effective_ = 0;
   std::size_t steps_ = 0;
 };

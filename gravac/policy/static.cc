@@ -1,4 +1,4 @@
-// Compresses by one factor on every step.
+// Compresses by one factor on every step: the baseline that adaptive policies have to beat.
 
 #include <cmath>
 
@@ -11,7 +11,9 @@ namespace {
 
 class StaticPolicy final : public Policy {
  public:
-  explicit StaticPolicy(double factor) : factor_(factor) { keep_count(0, factor); }
+  explicit StaticPolicy(double factor) : factor_(factor) {
+    keep_count(0, factor);  // throws unless it is a factor
+  }
 
   std::string_view name() const override { return "static"; }
   std::optional<Plan> plan() const override { return Plan{factor_, factor_}; }

@@ -10,19 +10,20 @@
 
 namespace gravac {
 
-// Whether a buffer will be touched from end to end, or is mostly room in reserve.
+// The pages to ask the kernel for: huge for buffers that will be touched from end to end, small for those of
+// which most is reserve, because touching one entry of a huge page makes all of it resident.
 enum class Pages { huge, small };
 
-// An array that only grows and does not initialise what it holds. Room that was
-// reserved and never touched costs address space, not memory: so buffers are
-// sized for the worst case once, and a step allocates nothing. Huge pages make
-// the first touch of a gradient-sized buffer some ten times cheaper.
+// An array that only grows and is not initialised (std::vector would write every entry). The kernel gives out
+// memory when a page is first touched, so reserved room that is never used costs address space but no memory.
+// Buffers are therefore sized for the worst case once, and a step allocates nothing. Huge pages (2 MB) make
+// the first touch of a gradient-sized buffer about ten times cheaper.
 template <class T>
 class Buffer {
  public:
   explicit Buffer(Pages pages = Pages::small) : pages_(pages) {}
 
-  // Makes room for `size` entries. What the buffer held is lost if it grows.
+  // Makes room for `size` entries. If the buffer has to grow, its old content is lost. Throws std::bad_alloc.
   void reserve(std::size_t size) {
     if (size <= size_) return;
     data_.reset();
@@ -43,8 +44,8 @@ class Buffer {
   std::span<const T> span() const { return {data_.get(), size_}; }
 
  private:
-  static constexpr std::size_t kAlign = 64;
-  static constexpr std::size_t kHuge = std::size_t{2} << 20;
+  static constexpr std::size_t kAlign = 64;                   // a cache line, and an AVX-512 vector
+  static constexpr std::size_t kHuge = std::size_t{2} << 20;  // a huge page
 
   // aligned_alloc wants a multiple of the alignment.
   static std::size_t rounded(std::size_t bytes) {

@@ -4,15 +4,17 @@
 
 namespace gravac {
 
-// Where time comes from. A real clock runs by itself; a virtual one stands still
-// except for what is spent on it, so that a rehearsal gives the same times again.
+// Where the library takes the time from. Everything that needs the time gets a Clock from its caller, so that
+// tests and simulations can pass a VirtualClock.
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual double now() const = 0;            // seconds since some beginning
-  virtual void spend(double /*seconds*/) {}  // on work that takes no time here
+  virtual double now() const = 0;  // seconds since a fixed but arbitrary moment
+  // Simulated work takes `seconds`. A real clock ignores it: real work takes its time anyway.
+  virtual void spend(double /*seconds*/) {}
 };
 
+// The real time, as it passes.
 class SteadyClock final : public Clock {
  public:
   double now() const override {
@@ -20,6 +22,8 @@ class SteadyClock final : public Clock {
   }
 };
 
+// A clock that moves only when spend() is called. A simulated cluster has one for each rank, and a simulation
+// gives exactly the same times again when it is repeated.
 class VirtualClock final : public Clock {
  public:
   double now() const override { return now_; }

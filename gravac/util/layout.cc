@@ -10,7 +10,7 @@ namespace gravac {
 void Layout::add(std::string name, std::size_t size) {
   require(size <= kMaxEntries && entries_ <= kMaxEntries - size, "layout: segment '", name, "' of ", size,
           " entries would make the gradient longer than ", kMaxEntries, " entries");
-  require(!names_.contains(name), "layout: segment '", name, "' is there already");
+  require(!names_.contains(name), "layout: segment '", name, "' was added before");
   names_.insert(name);
   segments_.push_back({std::move(name), entries_, size});
   entries_ += size;

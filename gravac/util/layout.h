@@ -10,26 +10,27 @@
 
 namespace gravac {
 
-// Positions are 32 bits wide, so this is the longest gradient there can be.
+// The longest gradient: positions have 32 bits, to halve the memory and the traffic of position lists.
 inline constexpr std::size_t kMaxEntries = std::numeric_limits<std::uint32_t>::max();
 
-// One named run of a flat gradient, usually one parameter of a model.
+// The part of the gradient that belongs to one parameter of the model.
 struct Segment {
   std::string name;
-  std::size_t begin = 0;
-  std::size_t size = 0;
+  std::size_t begin = 0;  // its first entry
+  std::size_t size = 0;   // its number of entries; may be 0
 };
 
-// Which entries of a flat gradient belong to which parameter. Segments lie one
-// behind the other without gaps, in the order in which they were added.
+// Says which entries of a gradient belong to which parameter. The gradient is one array of floats; segments
+// lie in it one behind the other without gaps, in the order in which they were added. Must be equal on all
+// ranks. A plain value.
 class Layout {
  public:
   Layout() = default;
-  // A gradient without named parts.
+  // One segment, called "gradient", for callers without named parameters.
   explicit Layout(std::size_t entries) { add("gradient", entries); }
 
-  // Appends a segment. Throws Error when the name is taken or when the whole
-  // would exceed kMaxEntries; the layout is then as before.
+  // Appends a segment. Throws Error, and changes nothing, if there is a segment of this name or if the
+  // gradient would be longer than kMaxEntries.
   void add(std::string name, std::size_t size);
 
   std::size_t entries() const { return entries_; }
@@ -41,8 +42,8 @@ class Layout {
   std::size_t entries_ = 0;
 };
 
-// How many of `entries` survive compression by `factor`: max(1, floor(entries / factor)),
-// and 0 of 0. Throws Error unless factor is a finite number >= 1.
+// How many of `entries` are kept at `factor`: floor(entries / factor), but at least 1, so that small
+// parameters are not starved; 0 if `entries` is 0. Throws Error unless factor is a finite number >= 1.
 std::size_t keep_count(std::size_t entries, double factor);
 
 }  // namespace gravac

@@ -9,7 +9,7 @@
 namespace gravac {
 namespace {
 
-TEST(Layout, SegmentsLieBehindEachOther) {
+TEST(Layout, SegmentsLieOneBehindTheOther) {
   Layout layout;
   layout.add("conv", 27);
   layout.add("nothing", 0);
@@ -42,7 +42,7 @@ TEST(Layout, RefusesMoreEntriesByNameAndStaysAsItWas) {
   layout.add("head", 1);
 }
 
-TEST(Layout, RefusesANameTwice) {
+TEST(Layout, RefusesASecondSegmentOfTheSameName) {
   Layout layout(3);
   EXPECT_THROW(layout.add("gradient", 1), Error);
 }
@@ -57,7 +57,7 @@ TEST(KeepCount, IsTheFloorButAtLeastOne) {
   EXPECT_EQ(keep_count(kMaxEntries, 1), kMaxEntries);
 }
 
-TEST(KeepCount, RefusesWhatIsNoFactor) {
+TEST(KeepCount, RefusesNumbersThatAreNotFactors) {
   for (const double factor : {0.99, 0.0, -10.0, std::numeric_limits<double>::infinity(),
                               std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_THROW(keep_count(10, factor), Error) << factor;

@@ -6,7 +6,9 @@
 namespace gravac {
 namespace {
 
-// How many letters must be changed, added or removed to turn `a` into `b` (Levenshtein).
+// How many letters must be changed, added or removed to turn `a` into `b` (Levenshtein distance). The usual
+// table, of which only one row is kept: row[j] is the distance from the letters of `a` so far to the first j
+// of `b`.
 std::size_t distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});

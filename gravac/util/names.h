@@ -1,7 +1,7 @@
 #pragma once
 
-// Tables of named things (compressors, policies, routes, models, data sets, options):
-// finding an entry by its name, and the words of messages that list names.
+// For the tables of compressors, policies, routes, models, data sets and options: finds an entry by its name,
+// and lists names in messages.
 
 #include <span>
 #include <string>

@@ -22,6 +22,7 @@ Options options_from_string(std::string_view text) {
   return options;
 }
 
+// Unknown names are errors, not warnings: a misspelt option would silently train with its default.
 OptionReader::OptionReader(const Options& given, std::span<const OptionInfo> table)
     : given_(given), table_(table) {
   const auto names = names_of(table);
@@ -36,6 +37,7 @@ const OptionInfo& OptionReader::info(std::string_view name) const {
   return entry_named(table_, name, "options", "option");
 }
 
+// Defaults are text as well, so that a default goes through the same parsing and checks as a given value.
 std::string OptionReader::text(std::string_view name) const {
   const auto found = given_.find(std::string(name));
   return found != given_.end() ? found->second : std::string(info(name).default_value);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Options by name: what is known of each, and reading the values that users give.
+// Options with names: a description of each, and a reader for the values that users give.
 
 #include <charconv>
 #include <map>
@@ -13,13 +13,16 @@
 
 namespace gravac {
 
-// Names and values, as flags, files and other languages give them: {"policy", "gravac"}, ...
+// Options as users give them, name and value as text: {"policy", "gravac"}, {"epsilon", "0.7"}.
 using Options = std::map<std::string, std::string>;
 
-// Reads "policy=gravac epsilon=0.7": pairs of name and value, separated by blanks.
+// Reads "policy=gravac epsilon=0.7": pairs of name and value, separated by blanks. Throws Error for a word
+// without
+// '=' and for a name that is given twice.
 Options options_from_string(std::string_view text);
 
-// One option. Flags, variables, keys of files, help and docs are made from tables of these.
+// The description of one option. Command-line flags, environment variables, keys of option files, help and
+// docs are all made from tables of these.
 struct OptionInfo {
   enum class Kind { text, choice, count, number, numbers, flag };
 
@@ -29,7 +32,7 @@ struct OptionInfo {
   std::string_view value;          // what stands for the value in help: "STEPS"; of a choice: "a|b|c"
   std::string_view default_value;  // as text; empty if there is none, or if it depends on other options
   std::string_view help;           // one sentence, without a full stop
-  // Of numbers: the allowed range, and whether its ends are left out of it.
+  // For numbers: the allowed range. If above_least or below_most, that end is not part of it.
   double least = 0, most = 1e15;
   bool above_least = false, below_most = false;
 };
@@ -37,21 +40,21 @@ struct OptionInfo {
 // Reads the values of options whose names, kinds and defaults are in a table.
 class OptionReader {
  public:
-  // Throws Error for a name that is not in the table, with the nearest that is.
-  // REQUIRES: both outlive the reader.
+  // Throws Error for a name that is not in the table, and suggests the most similar one that is.
+  // REQUIRES: `given` and `table` outlive the reader.
   OptionReader(const Options& given, std::span<const OptionInfo> table);
 
   bool given(std::string_view name) const { return given_.contains(std::string(name)); }
 
-  // The value given, or the table's default. Throw Error if the value is not of the kind.
+  // The value given, or else the default in the table. Throw Error if the text is not a value of that kind.
   std::string text(std::string_view name) const;
-  std::string choice(std::string_view name) const;  // one of the choices that the table has
+  std::string choice(std::string_view name) const;  // one of the choices listed in the table
   bool flag(std::string_view name) const;
   template <class Number = double>
   Number number(std::string_view name) const {
     return parsed<Number>(name, text(name));
   }
-  // The same for an option without a default in the table.
+  // The same for an option that has no default in the table.
   template <class Number>
   Number number(std::string_view name, Number default_value) const {
     return given(name) ? number<Number>(name) : default_value;

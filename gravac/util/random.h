@@ -4,17 +4,18 @@
 
 namespace gravac {
 
-// What a random choice depends on, and nothing else: ranks that pass the same
-// three numbers choose alike, and no program's random state is touched.
+// The key of a sequence of random numbers. It depends on nothing else: ranks that use the same three numbers
+// get the same sequence without exchanging anything, a resumed run continues with the right one, and the
+// caller's own random generators are not touched.
 struct Draw {
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
-  std::uint64_t segment = 0;
+  std::uint64_t segment = 0;  // so that segments of one step differ
 };
 
-// A counter-based generator: the i-th number is a pure function of the draw and
-// i (the finaliser of SplitMix64 over a Weyl sequence), so any number can be
-// had in any order, on any thread.
+// A counter-based generator: the i-th number is a pure function of the draw and of i, so numbers can be
+// computed in any order and on any thread. It is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014): a Weyl
+// sequence, whose terms are mixed by a finaliser. Not for cryptography.
 class Random {
  public:
   explicit constexpr Random(const Draw& draw)
@@ -23,7 +24,7 @@ class Random {
   constexpr std::uint64_t at(std::uint64_t i) const { return mix(key_ + kWeyl * i); }
 
  private:
-  static constexpr std::uint64_t kWeyl = 0x9e3779b97f4a7c15u;
+  static constexpr std::uint64_t kWeyl = 0x9e3779b97f4a7c15u;  // 2^64 divided by the golden ratio
 
   static constexpr std::uint64_t mix(std::uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -34,7 +35,8 @@ class Random {
   std::uint64_t key_;
 };
 
-// A number in [0, limit) from 32 random bits. The bias is below limit / 2^32.
+// Turns 32 random bits into a number in [0, limit), by a multiplication instead of a slow division (Lemire).
+// Some numbers are likelier than others by a share of at most limit / 2^32.
 constexpr std::uint32_t scaled(std::uint32_t random, std::uint64_t limit) {
   return static_cast<std::uint32_t>((std::uint64_t{random} * limit) >> 32);
 }

@@ -8,7 +8,7 @@
 namespace gravac {
 namespace {
 
-TEST(Random, IsAFunctionOfItsDrawAndNothingElse) {
+TEST(Random, EqualDrawsGiveEqualNumbersAndOthersDiffer) {
   EXPECT_EQ(Random({1, 2, 3}).at(4), Random({1, 2, 3}).at(4));
   std::set<std::uint64_t> first;
   for (std::uint64_t a = 0; a < 8; ++a) {

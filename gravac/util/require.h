@@ -5,14 +5,15 @@
 
 namespace gravac {
 
-// What the library throws: one line that says who found what and what was expected.
+// What the library throws: one line that names the part of the library, what it found and what it expected,
+// as "wire: version 3 found, 2 expected".
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// Throws Error with the parts joined together unless `condition` holds. The
-// message is built only on failure.
+// Throws Error unless `condition` holds. The message is `parts`, one behind the other; it is put together
+// only on failure, so a check costs a comparison. For arguments and input; assert() is for our own mistakes.
 template <class... Parts>
 void require(bool condition, const Parts&... parts) {
   if (condition) [[likely]]

@@ -8,7 +8,7 @@ Workers::Workers(unsigned threads) {
   require(threads >= 1 && threads <= 1024, "threads: ", threads, " found, 1 to 1024 expected");
   try {
     for (unsigned i = 1; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
-  } catch (...) {  // no more threads to be had: let the others go
+  } catch (...) {  // the system has no more threads: end those that were started
     stop();
     throw;
   }
@@ -24,6 +24,8 @@ void Workers::stop() {
   round_.notify_all();
 }
 
+// The release on round_ publishes call_ and context_ to the threads; the acquire on busy_ makes what they
+// wrote visible to the caller.
 void Workers::start(Call call, void* context) {
   if (threads_.empty()) {
     call(context, 0);
@@ -38,6 +40,8 @@ void Workers::start(Call call, void* context) {
   while (const std::uint32_t busy = busy_.load(std::memory_order_acquire)) busy_.wait(busy);
 }
 
+// `seen` is the last round that this thread has worked in. A thread that wakes late finds round_ changed and
+// does not sleep through a round; it cannot miss one, because start() waits until all threads have finished.
 void Workers::serve(unsigned worker) {
   for (std::uint32_t seen = 0;;) {
     round_.wait(seen, std::memory_order_acquire);

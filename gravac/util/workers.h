@@ -9,11 +9,12 @@
 
 namespace gravac {
 
-// A fixed team of threads that run one piece of work each and wait in between.
-// The caller is one of them; a team of one has no threads of its own.
+// A fixed team of threads that share the work of a step. The calling thread is one of them, so a team of one
+// starts no thread. Between calls the others sleep in the kernel; waking them takes tens of microseconds,
+// which is why small gradients are not split up (survey.cc). run() is called from one thread at a time.
 class Workers {
  public:
-  // Throws Error when `threads` is 0.
+  // Throws Error unless `threads` is 1 to 1024.
   explicit Workers(unsigned threads);
   ~Workers();
   Workers(const Workers&) = delete;
@@ -21,8 +22,8 @@ class Workers {
 
   unsigned size() const { return static_cast<unsigned>(threads_.size()) + 1; }
 
-  // Calls work(i) for each i below size(), at the same time, and returns when
-  // all are done. Allocates nothing. REQUIRES: work does not throw.
+  // Calls work(i) for every i below size(), each on another thread, and returns when all calls have returned.
+  // Allocates nothing: work is passed as a function pointer and its address. REQUIRES: work does not throw.
   template <class Work>
   void run(Work&& work) {
     static_assert(std::is_nothrow_invocable_v<Work&, unsigned>, "work must be noexcept");
@@ -39,8 +40,8 @@ class Workers {
 
   Call call_ = nullptr;
   void* context_ = nullptr;
-  std::atomic<std::uint32_t> round_{0};  // rises when there is work
-  std::atomic<std::uint32_t> busy_{0};   // threads still at it
+  std::atomic<std::uint32_t> round_{0};  // counts calls of run(); threads wait for it to change
+  std::atomic<std::uint32_t> busy_{0};   // threads that have not finished this round
   bool stop_ = false;
   std::vector<std::jthread> threads_;  // last: they use all of the above until they are joined
 };

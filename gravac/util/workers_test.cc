@@ -9,7 +9,7 @@
 namespace gravac {
 namespace {
 
-TEST(Workers, EachRunsItsPieceOnceInEveryRound) {
+TEST(Workers, EachThreadRunsItsPartOnceInEveryRound) {
   for (const unsigned threads : {1u, 2u, 3u, 7u}) {
     Workers workers(threads);
     std::vector<int> done(threads, 0);
@@ -21,7 +21,7 @@ TEST(Workers, EachRunsItsPieceOnceInEveryRound) {
   }
 }
 
-TEST(Workers, ATeamNeedsSomeone) {
+TEST(Workers, RefusesATeamOfZeroThreads) {
   EXPECT_THROW(Workers(0), Error);
 }
 

@@ -1,5 +1,6 @@
-// libFuzzer: no bytes make the decoder read or write where it should not. Half of
-// the inputs get a right checksum, so that what lies behind it is reached too.
+// Fuzzes the decoder of payloads (libFuzzer). Whatever the bytes, it must not read or write out of bounds.
+// Inputs of odd length get a valid checksum, because random bytes would almost never have one and the code
+// behind the check would not run.
 
 #include <cstdint>
 #include <cstring>
@@ -15,7 +16,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size > 0) std::memcpy(message.data(), data, size);
   Stamp stamp{.step = 1, .plan = 2, .begin = 0, .entries = 64};
   if (size >= 48) {
-    // The stamp is what the message says, within reason; the checksum is made to fit for odd sizes.
+    // Expect the step, plan and part that the header names, so that those checks pass, too. At most 4095
+    // entries, so that the fuzzer spends its time on decoding and not on clearing memory.
     std::memcpy(&stamp.begin, message.data() + 8, 4);
     std::memcpy(&stamp.entries, message.data() + 12, 4);
     std::memcpy(&stamp.step, message.data() + 24, 8);

@@ -19,8 +19,10 @@ float power_of_two(int exponent) {
 int half_exponent(std::span<const float> values) {
   const std::uint32_t greatest = greatest_magnitude(values);
   if (greatest == 0) return 0;
-  const int exponent = std::ilogb(std::bit_cast<float>(greatest));  // of the largest: in [2^e, 2^(e+1))
-  return std::clamp(14 - exponent, -126, 126);                      // then below 2^15, whatever the rounding
+  const int exponent = std::ilogb(std::bit_cast<float>(greatest));  // the largest is in [2^e, 2^(e+1))
+  // Scaled it is below 2^15, a factor of two below the largest fp16, so rounding up cannot overflow. Beyond
+  // 126 the power of two or its inverse would be no normal float.
+  return std::clamp(14 - exponent, -126, 126);
 }
 
 void write_fp16(std::span<const float> values, int exponent, std::byte* out, std::span<float> decoded) {

@@ -13,7 +13,7 @@
 namespace gravac {
 namespace {
 
-// The plain meaning of the vector loops. REQUIRES: |value| < 2^15.
+// Scalar code for one value: the reference for the vector loops. REQUIRES: |value| < 2^15.
 std::uint16_t plain_fp16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = bits & 0x80000000u, rest = bits ^ sign;
@@ -56,7 +56,7 @@ float read(std::uint16_t half) {
   return value[0];
 }
 
-// What IEEE says, computed the slow way: the nearest of all halves, ties to even.
+// All 65,536 halves against the definition of IEEE 754.
 TEST(Fp16, EveryHalfReadsAsItsValueAndIsWrittenBack) {
   for (std::uint32_t half = 0; half < 0x10000; ++half) {
     const std::uint32_t exponent = (half >> 10) & 31, fraction = half & 1023;
@@ -94,8 +94,9 @@ TEST(Fp16, RoundsToTheNearestTiesToEven) {
   }
 }
 
-// Every size around a vector, from bytes at odd addresses as on the wire.
-TEST(Halves, VectorsSayWhatThePlainCodeSays) {
+// Sizes around the vector width. Bytes at odd addresses, because payloads put values behind positions of any
+// length.
+TEST(Halves, VectorLoopsEqualTheScalarReference) {
   std::mt19937 random(4);
   for (const std::size_t n : {0, 1, 7, 8, 9, 15, 16, 17, 33, 1000}) {
     for (int repeat = 0; repeat < 50; ++repeat) {

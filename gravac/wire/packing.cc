@@ -9,7 +9,8 @@
 namespace gravac {
 
 std::size_t packed_bound(std::size_t count) {
-  // An entry costs most with all low bits and the longest quotient; words are written whole.
+  // The worst case: every position with the most low bits and the longest unary quotient. The writer stores
+  // whole 64-bit words, so one more is needed.
   constexpr std::size_t kMostBits = kMostLowBits + kMostQuotient + 1, kBlockBits = 5 + 7;
   return (count * kMostBits + (count / kPackBlock + 1) * kBlockBits) / 8 + 1 + sizeof(std::uint64_t);
 }
@@ -21,8 +22,8 @@ std::size_t pack_positions(std::span<const std::uint32_t> positions, std::span<s
 
 std::size_t unpack_positions(std::span<const std::byte> bytes, std::uint64_t limit,
                              std::span<std::uint32_t> positions) {
-  // Blocks are read in whole words, past their own end. Where the bytes end before
-  // that, a copy is read that has zeros behind it.
+  // unpack_block() reads whole words, beyond the end of its block. Near the end of `bytes` it therefore gets
+  // a copy with zeros behind it: checking every read instead would slow down all blocks.
   std::byte tail[2 * kPackBlockBytes];
   std::span<const std::byte> source = bytes;
   std::size_t skipped = 0;  // bytes before `source`

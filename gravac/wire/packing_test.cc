@@ -28,14 +28,14 @@ std::vector<std::uint32_t> unpack(std::span<const std::byte> bytes, std::size_t 
   return positions;
 }
 
-TEST(Packing, GivesBackWhatItWasGiven) {
+TEST(Packing, UnpacksToThePositionsThatWerePacked) {
   EXPECT_TRUE(rc::check([](const std::set<std::uint32_t>& chosen) {
     const std::vector<std::uint32_t> positions(chosen.begin(), chosen.end());
     RC_ASSERT(unpack(pack(positions), positions.size()) == positions);
   }));
 }
 
-TEST(Packing, CountsFromWhereItIsTold) {
+TEST(Packing, CountsPositionsFromBegin) {
   EXPECT_TRUE(rc::check([](const std::set<std::uint32_t>& chosen) {
     const std::vector<std::uint32_t> positions(chosen.begin(), chosen.end());
     const std::uint32_t begin = positions.empty() ? 5 : *rc::gen::inRange<std::uint32_t>(0, positions[0] + 1);
@@ -47,7 +47,7 @@ TEST(Packing, CountsFromWhereItIsTold) {
   }));
 }
 
-TEST(Packing, GivesBackLongRunsOfEveryWidth) {
+TEST(Packing, UnpacksGapsOfEveryWidth) {
   std::mt19937 random(3);
   for (unsigned width = 0; width <= 24; ++width) {
     for (const std::size_t count : {1, 127, 128, 129, 200}) {
@@ -73,7 +73,7 @@ TEST(Packing, NeighboursCostFiveBitsABlock) {
   EXPECT_EQ(pack(run).size(), 7u);
 }
 
-// Independent positions cannot do with fewer bits than their entropy.
+// No code can write independent positions with fewer bits than their entropy.
 TEST(Packing, ComesWithinThreePercentOfTheEntropy) {
   std::mt19937_64 random(5);
   for (const double factor : {3.0, 10.0, 100.0, 1000.0}) {
@@ -87,8 +87,8 @@ TEST(Packing, ComesWithinThreePercentOfTheEntropy) {
   }
 }
 
-// What is far from the rest costs itself, not its neighbours.
-TEST(Packing, FarAwayPositionsSpoilNoBlock) {
+// A position far from the others takes more bits itself, but not the other positions of its block.
+TEST(Packing, AFarPositionCostsItsNeighboursNothing) {
   std::vector<std::uint32_t> positions;
   for (std::uint32_t i = 0; i < 1280; ++i) positions.push_back(3 * i + i / 100 * 1'000'000);
   EXPECT_LE(pack(positions).size(), 1280u * 4 / 8 + 12 * 8);
@@ -114,7 +114,7 @@ TEST(Packing, NeverTakesMoreThanItsBound) {
   }
 }
 
-TEST(Packing, RefusesWhatWasCutShort) {
+TEST(Packing, RefusesTruncatedBytes) {
   std::vector<std::uint32_t> positions(300);
   for (std::size_t i = 0; i < positions.size(); ++i) positions[i] = static_cast<std::uint32_t>(i * i);
   const auto bytes = pack(positions);
@@ -129,7 +129,7 @@ TEST(Packing, RefusesPositionsPastTheLimit) {
   EXPECT_EQ(unpack(bytes, 2, 101).back(), 100u);
 }
 
-TEST(Packing, SurvivesAnyBytes) {
+TEST(Packing, AnyBytesAreReadOrRefusedWithAnError) {
   EXPECT_TRUE(rc::check([](const std::vector<std::uint8_t>& noise, std::uint16_t count) {
     std::vector<std::uint32_t> positions(count);
     const auto bytes = std::as_bytes(std::span(noise));

@@ -7,7 +7,7 @@
 
 namespace gravac {
 
-// A few entries of a gradient: positions strictly ascending, one value each.
+// Some entries of a gradient: their positions, strictly ascending, and for each position its value.
 struct Sparse {
   std::vector<std::uint32_t> positions;
   std::vector<float> values;
@@ -16,7 +16,7 @@ struct Sparse {
   bool operator==(const Sparse&) const = default;
 };
 
-// The same, borrowed.
+// The same without owning the arrays, for passing entries on without copying.
 struct SparseView {
   std::span<const std::uint32_t> positions;
   std::span<const float> values;

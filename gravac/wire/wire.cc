@@ -25,12 +25,19 @@ Values values_from_string(std::string_view name) {
 
 namespace {
 
-// How positions are written.
-enum Form : std::uint8_t { kPacked = 0, kBitmap = 1, kAll = 2, kKnown = 3 };
+// How positions are written. The numbers are part of the format.
+enum Form : std::uint8_t {
+  kPacked = 0,  // Rice codes: the shortest for most factors
+  kBitmap = 1,  // a bit for each entry of the part
+  kAll = 2,     // no positions; a value for every entry, 0 if it was not chosen
+  kKnown = 3,   // no positions; the receiver has them already
+};
 
 constexpr std::uint32_t kMagic = 0x43415647;  // "GVAC"
 constexpr std::uint8_t kVersion = 2;
 
+// The first 48 bytes of a message, in memory as on the wire. All fields lie at multiples of their size, so
+// there is no padding; docs/wire_format.md explains each.
 struct Header {
   std::uint32_t magic;
   std::uint8_t version, form, values;
@@ -42,6 +49,7 @@ static_assert(sizeof(Header) == 48 && std::endian::native == std::endian::little
 
 constexpr std::size_t kChecksumAt = offsetof(Header, checksum);
 
+// Over the header, without the checksum itself, and the body.
 std::uint64_t checksum_of(std::span<const std::byte> message) {
   return checksum(message.subspan(sizeof(Header)), checksum(message.first(kChecksumAt)));
 }
@@ -50,17 +58,21 @@ std::size_t bytes_of(Values values) {
   return values == Values::fp32 ? 4 : 2;
 }
 
+// One bit for each entry of the part.
 std::size_t bitmap_bytes(std::size_t entries) {
   return (entries + 7) / 8;
 }
 
 }  // namespace
 
+// A message whose header has been checked.
 struct Wire::Opened {
   Header header;
   std::span<const std::byte> body;
 };
 
+// Starts a message: makes room for `body_bound` bytes after the header, and writes the header. Fields that
+// are not known yet (positions_bytes, exponent, checksum) are filled in later.
 void Wire::begin(std::uint8_t form, Values values, const Stamp& stamp, std::size_t count,
                  std::size_t body_bound) {
   if (message_.size() < sizeof(Header) + body_bound) message_.resize(sizeof(Header) + body_bound);
@@ -77,6 +89,7 @@ void Wire::write_at(std::size_t offset, std::size_t value) {
   std::memcpy(message_.data() + offset, &field, sizeof(field));
 }
 
+// Appends the values, and puts what receivers will get into decoded_.
 void Wire::append_values(std::span<const float> values, Values form) {
   std::byte* out = message_.data() + size_;
   size_ += values.size() * bytes_of(form);
@@ -102,14 +115,15 @@ std::span<const std::byte> Wire::finish() {
   return message;
 }
 
-// Writes the positions in the form that takes least and returns the form.
+// Appends the positions in the shortest form, and returns that form. The other forms are compared by formula;
+// only the packed form has to be written to know its length.
 std::uint8_t Wire::append_positions(SparseView sparse, const Stamp& stamp, Values values) {
   const std::size_t count = sparse.size(), entries = stamp.entries;
   // Packed first: it is almost always the shortest.
   std::byte* body = message_.data() + size_;
   std::size_t bytes = pack_positions(sparse.positions, {body, packed_bound(count)}, stamp.begin);
   std::uint8_t form = kPacked;
-  const std::size_t not_chosen = (entries - count) * bytes_of(values);  // what their values would take
+  const std::size_t not_chosen = (entries - count) * bytes_of(values);  // bytes of zeros in the form kAll
   if (count > 0 && 2 * count >= entries && not_chosen < std::min(bytes, bitmap_bytes(entries))) {
     form = kAll;
     bytes = 0;
@@ -138,7 +152,8 @@ std::span<const std::byte> Wire::encode(SparseView sparse, const Stamp& stamp, V
     append_values(sparse.values, values);
     return finish();
   }
-  // All entries are sent, with zeros for those not chosen; decoded() is about the chosen ones only.
+  // The form kAll: values of all entries, 0 for those not chosen. Afterwards decoded_ is cut down to the
+  // chosen ones, in place: positions[i] >= i, so nothing is overwritten before it is read.
   values_.assign(entries, 0.0f);
   for (std::size_t i = 0; i < count; ++i) values_[sparse.positions[i] - stamp.begin] = sparse.values[i];
   append_values(values_, values);
@@ -155,6 +170,9 @@ std::span<const std::byte> Wire::encode_values(std::span<const float> values, co
   return finish();
 }
 
+// Checks everything that can be checked without decoding. The order matters: magic and version come first,
+// because a message of another format has its checksum elsewhere; sizes come last, because they are
+// meaningful only then.
 Wire::Opened Wire::open(std::span<const std::byte> message, const Stamp& stamp) {
   Opened opened;
   require(message.size() >= sizeof(Header), "wire: message of ", message.size(), " bytes found, at least ",
@@ -162,7 +180,7 @@ Wire::Opened Wire::open(std::span<const std::byte> message, const Stamp& stamp) 
   std::memcpy(&opened.header, message.data(), sizeof(Header));
   const Header& header = opened.header;
   opened.body = message.subspan(sizeof(Header));
-  require(header.magic == kMagic, "wire: these bytes are no message of ours");
+  require(header.magic == kMagic, "wire: these bytes are not a GraVAC message");
   require(header.version == kVersion, "wire: version ", int{header.version}, " found, ", int{kVersion},
           " expected");
   require(header.checksum == checksum_of(message), "wire: message damaged: its checksum does not match");
@@ -170,7 +188,8 @@ Wire::Opened Wire::open(std::span<const std::byte> message, const Stamp& stamp) 
           "wire: unknown form ", int{header.form}, " or values ", int{header.values});
   require(header.step == stamp.step, "wire: message of step ", header.step, " found, step ", stamp.step,
           " expected");
-  require(header.plan == stamp.plan, "wire: message of another plan than decided for step ", stamp.step);
+  require(header.plan == stamp.plan, "wire: message was made by another decision than this rank's for step ",
+          stamp.step);
   require(header.begin == stamp.begin && header.entries == stamp.entries, "wire: message about entries ",
           header.begin, " to ", std::uint64_t{header.begin} + header.entries, " found, ", stamp.begin, " to ",
           std::uint64_t{stamp.begin} + stamp.entries, " expected");
@@ -182,15 +201,16 @@ Wire::Opened Wire::open(std::span<const std::byte> message, const Stamp& stamp) 
   return opened;
 }
 
-// Fills positions_ and returns how many bytes the positions took.
+// Fills positions_, which stays as it is in the form kAll, and returns how many bytes the positions took.
+// Checks that they ascend and lie in the part, so that decode_add() can add without looking.
 std::size_t Wire::read_positions(const Opened& opened) {
   const Header& header = opened.header;
   require(header.count <= header.entries, "wire: header announces ", header.count, " of ", header.entries,
           " entries");
   const auto bytes = opened.body.first(header.positions_bytes);
   if (header.form == kAll) {
-    require(header.count == header.entries && bytes.empty(), "wire: a message with all entries holds ",
-            header.count);
+    require(header.count == header.entries && bytes.empty(),
+            "wire: a message with values for all entries has ", header.count, " of ", header.entries);
     return 0;
   }
   if (header.form == kPacked) {
@@ -213,6 +233,7 @@ std::size_t Wire::read_positions(const Opened& opened) {
   return bytes.size();
 }
 
+// Decodes into values_. open() has checked that the bytes are there.
 void Wire::read_values(std::span<const std::byte> bytes, const Opened& opened, std::size_t count) {
   values_.resize(count);
   switch (static_cast<Values>(opened.header.values)) {

@@ -11,39 +11,42 @@
 
 namespace gravac {
 
-// What a message belongs to. Receivers refuse any other.
+// Says which step, decision and part of the gradient a message belongs to. A receiver refuses a message whose
+// stamp is not the one it expects: ranks that got out of step then fail at once, instead of training on
+// mixed gradients.
 struct Stamp {
   std::uint64_t step = 0;
-  std::uint64_t plan = 0;     // digest of what all ranks decided
-  std::uint32_t begin = 0;    // the part of the gradient it is about:
-  std::uint32_t entries = 0;  // [begin, begin + entries)
+  std::uint64_t plan = 0;     // digest of what all ranks decided (Order::digest)
+  std::uint32_t begin = 0;    // the message holds entries of
+  std::uint32_t entries = 0;  // [begin, begin + entries) of the gradient
 
   bool operator==(const Stamp&) const = default;
 };
 
-// Turns the chosen entries of a gradient into bytes and back; the format is
-// docs/wire_format.md. Keeps scratch memory, so that a used one allocates nothing.
+// Turns the chosen entries of a gradient into the bytes of a message, and adds a received message to a dense
+// array. docs/wire_format.md describes the format. Keeps its buffers, so that after the first messages it
+// allocates nothing. Used by one thread at a time.
 class Wire {
  public:
-  // The message for `sparse`, valid until the next call. Positions are written
-  // in the form that takes least. REQUIRES: positions ascending within the stamp's part.
+  // The message for `sparse`, valid until the next call of any function. Positions are written in the
+  // shortest of three forms. REQUIRES: positions strictly ascending, within the stamp's part.
   std::span<const std::byte> encode(SparseView sparse, const Stamp& stamp, Values values);
 
   // The message for values whose positions the receivers know.
   std::span<const std::byte> encode_values(std::span<const float> values, const Stamp& stamp, Values form);
 
-  // What a receiver will get for values[i] of the last encode.
+  // The values that receivers of the last encoded message get, one for each value passed in. They differ from
+  // those passed in by rounding, which the sender keeps in its residual.
   std::span<const float> decoded() const { return decoded_; }
 
-  // Adds `scale` times the message's entries into `dense`, at their positions
-  // less stamp.begin. Returns their number. Never reads outside `message` nor
-  // writes outside `dense`, whatever the bytes; throws Error, and adds nothing,
-  // for a message that is damaged or not the one expected.
-  // REQUIRES: dense.size() == stamp.entries.
+  // Adds `scale` times each value of the message to `dense` at its position minus stamp.begin, and returns
+  // the number of entries. Whatever the bytes: never reads outside `message` nor writes outside `dense`.
+  // Throws Error, and adds nothing, for a message that is damaged or whose stamp is not `stamp`. REQUIRES:
+  // dense.size() == stamp.entries.
   std::size_t decode_add(std::span<const std::byte> message, const Stamp& stamp, float scale,
                          std::span<float> dense);
 
-  // The same for encode_values(): adds into values[i].
+  // The same for a message of encode_values(): adds `scale` times its i-th value to values[i].
   void decode_add_values(std::span<const std::byte> message, const Stamp& stamp, float scale,
                          std::span<float> values);
 
@@ -58,11 +61,11 @@ class Wire {
   std::size_t read_positions(const Opened& opened);
   void read_values(std::span<const std::byte> bytes, const Opened& opened, std::size_t count);
 
-  std::vector<std::byte> message_;
-  std::size_t size_ = 0;
+  std::vector<std::byte> message_;  // the message being written; longer than it, so that it need not grow
+  std::size_t size_ = 0;            // bytes written so far
   std::vector<float> decoded_;
-  std::vector<std::uint32_t> positions_;
-  std::vector<float> values_;
+  std::vector<std::uint32_t> positions_;  // of the message being read
+  std::vector<float> values_;             // of the message being read, or written in the form kAll
 };
 
 }  // namespace gravac

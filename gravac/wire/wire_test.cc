@@ -50,7 +50,7 @@ TEST(Wire, AddsWhatWasEncodedTimesTheScale) {
   }
 }
 
-TEST(Wire, ZeroEntriesTravelToo) {
+TEST(Wire, MessagesWithoutEntriesAreValid) {
   Wire wire;
   const Stamp stamp{.step = 1, .entries = 10};
   std::vector<float> dense(10, 3);
@@ -70,7 +70,7 @@ TEST(Wire, ChoosesTheShortestForm) {
   EXPECT_LT(body(100), 80 * 3 + 2 * 80u);
 }
 
-TEST(Wire, RoundsByLittleAndSaysHow) {
+TEST(Wire, RoundingIsSmallAndReportedByDecoded) {
   Wire sender, receiver;
   const std::size_t n = 1000;
   for (const float scale : {1e-30f, 1e-8f, 1.0f, 1e18f}) {
@@ -95,7 +95,7 @@ TEST(Wire, RoundsByLittleAndSaysHow) {
   }
 }
 
-TEST(Wire, ExtremesStayFinite) {
+TEST(Wire, FiniteValuesStayFinite) {
   Wire wire;
   Sparse sparse;
   for (const float v : {3.4e38f, -3.4e38f, 1e-45f, 0.0f, -0.0f, 65504.0f, 1.1754944e-38f}) {
@@ -108,7 +108,7 @@ TEST(Wire, ExtremesStayFinite) {
   }
 }
 
-TEST(Wire, KnownPositionsNeedNoPositions) {
+TEST(Wire, SendsNoPositionsIfTheReceiverKnowsThem) {
   Wire wire;
   const std::vector<float> values = {1, 2, 3};
   const Stamp stamp{.step = 2, .plan = 3, .entries = 100};
@@ -168,7 +168,7 @@ std::string hex_of(std::span<const std::byte> bytes) {
   return hex;
 }
 
-// Both examples of docs/wire_format.md.
+// The two examples in docs/wire_format.md. If this fails, old and new versions cannot talk: raise kVersion.
 TEST(Wire, GoldenBytesDoNotChange) {
   Wire wire;
   const Sparse few{{2, 3, 9}, {1.0f, -2.0f, 0.5f}};
@@ -183,7 +183,7 @@ TEST(Wire, GoldenBytesDoNotChange) {
   EXPECT_EQ(hex_of(message.subspan(48).first(message.size() - 48 - 2 * 21)), "505555555535808221f40000");
 }
 
-TEST(ValuesForm, HasNames) {
+TEST(ValuesForm, IsReadBackFromItsName) {
   for (const Values values : kValues) EXPECT_EQ(values_from_string(to_string(values)), values);
   EXPECT_THROW(values_from_string("float"), Error);
 }

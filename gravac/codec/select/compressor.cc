@@ -6,7 +6,7 @@
 
 namespace gravac {
 
-// compressors.def is read twice: for the declarations of the factories, then for the table.
+// compressors.def is included twice: once to declare the functions make_NAME(), once to fill the table.
 #define COMPRESSOR(name, ...) std::unique_ptr<Compressor> make_##name();
 #include "gravac/codec/select/compressors.def"
 #undef COMPRESSOR
@@ -25,8 +25,8 @@ constexpr CompressorInfo kCompressors[] = {
 
 }  // namespace
 
-// Reading the sample costs time proportional to its size. The band that it leaves undecided
-// shrinks with the root of that size. The sum of both costs is least near a root of n.
+// Reading the sample costs time in proportion to its size; the number of entries that the band leaves
+// undecided falls with the square root of that size. A size in proportion to sqrt(n) keeps both small.
 std::size_t Threshold::sample_size(std::size_t n, std::size_t) const {
   return static_cast<std::size_t>(26 * std::sqrt(static_cast<double>(n)));
 }

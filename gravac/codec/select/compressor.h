@@ -16,40 +16,41 @@ namespace gravac {
 
 class Threshold;
 
-// Chooses which entries of a gradient are worth sending. Everything else about
-// compression (layers, levels, residuals, bytes) is shared and lives elsewhere.
-// Compressors hold no state: equal arguments give equal choices.
+// Chooses which entries of a gradient to send. Everything else about compression (layers, levels, residuals,
+// energies, bytes) is common code: step.h, survey.h. Compressors hold no state, so equal arguments give
+// equal choices, and one object may be used by several threads.
 class Compressor {
  public:
   virtual ~Compressor() = default;
 
-  // Appends the positions of about `keep` of `values` to `picked`, ascending.
-  // Exact compressors pick exactly `keep`; estimators may miss by a little,
-  // but always pick at least one. REQUIRES: 1 <= keep <= values.size().
+  // Appends the positions of about `keep` of `values` to `picked`, in ascending order. Exact compressors pick
+  // exactly `keep`. Estimators may pick fewer or more, within the limits of the table (CompressorInfo),
+  // and at least one. `draw` is for compressors that use random numbers.
+  // REQUIRES: 1 <= keep <= values.size().
   virtual void pick(std::span<const float> values, std::size_t keep, const Draw& draw,
                     std::vector<std::uint32_t>& picked) const = 0;
 
-  // This compressor as a Threshold, if it chooses by magnitude alone; else null.
+  // This compressor as a Threshold, if it chooses by magnitude alone; null if it does not.
   virtual const Threshold* threshold() const { return nullptr; }
 };
 
-// A compressor that keeps the entries whose magnitude exceeds a threshold. One pass
-// over memory serves all of them: a sample tells where the threshold will probably
-// lie, the pass counts how many entries exceed it, and only if accepts() refuses
-// that number is the compressor's own definition carried out.
+// A compressor that keeps the entries whose magnitude reaches a threshold. The same fused pass over memory
+// (survey.h) serves all of them. Before the pass guess() estimates the threshold from a sample; the pass
+// counts how many entries reach it; and if accepts() refuses that number, cut() finds the threshold by the
+// compressor's own definition, which costs several more reads of the gradient.
 class Threshold : public Compressor {
  public:
-  // Where the threshold for `keep` entries probably lies: a band of magnitudes in which
-  // the caller finds it exactly, or one threshold (lo == hi), which accepts() judges.
+  // Where the threshold for `keep` entries probably lies: a band of magnitudes, within which the caller finds
+  // it exactly (topk), or a single threshold (lo == hi) that is used if accepts() agrees (estimators).
   Band guess(const Sample& sample, std::size_t keep) const;
 
   // The cut for `keep` of `values` by the compressor's own definition; may read `values` many times.
   Cut cut(std::span<const float> values, std::size_t keep, const Draw& draw, Scratch& scratch) const;
 
-  // How many of `n` entries guess() wants to see.
+  // How many of `n` entries the sample for guess() should have.
   virtual std::size_t sample_size(std::size_t n, std::size_t keep) const;
 
-  // Whether a threshold that `count` entries exceed may be used when asked for `keep`.
+  // Whether a threshold that `count` entries reach may be used when `keep` were asked for.
   virtual bool accepts(std::size_t count, std::size_t keep) const = 0;
 
   void pick(std::span<const float> values, std::size_t keep, const Draw& draw,
@@ -57,10 +58,12 @@ class Threshold : public Compressor {
   const Threshold* threshold() const final { return this; }
 
  private:
-  // Of fewer entries than this the largest are found exactly: cheaper than an estimate.
+  // For fewer entries than this all of them choose exactly: that costs less than an estimate, which would
+  // be poor besides, since the sample is small.
   static constexpr std::size_t kSmall = 4096;
 
-  // guess() and cut() for kSmall entries or more. An empty Band means that the sample gives no estimate.
+  // guess() and cut() for at least kSmall entries. An empty Band means that the sample gives no estimate;
+  // then define() is called.
   virtual Band estimate(const Sample& sample, std::size_t keep) const = 0;
   virtual Cut define(std::span<const float> values, std::size_t keep, const Draw& draw,
                      Scratch& scratch) const = 0;

@@ -27,7 +27,7 @@ class EveryCompressor : public ::testing::TestWithParam<std::string> {
   }
 };
 
-TEST_P(EveryCompressor, PicksAboutAsManyAsItShould) {
+TEST_P(EveryCompressor, PicksAsManyAsTheTableAllows) {
   for (const std::string& kind : testing::kKinds) {
     for (const std::size_t n : testing::kSizes) {
       if (n == 0) continue;
@@ -55,17 +55,17 @@ TEST_P(EveryCompressor, PicksAscendingPositionsOnceEachAndAppends) {
   }));
 }
 
-TEST_P(EveryCompressor, ChoosesAlikeForTheSameDraw) {
+TEST_P(EveryCompressor, PicksTheSamePositionsForTheSameDraw) {
   const auto& values = gradient_of("student", 65'537);
   EXPECT_EQ(pick(values, 655, {5, 6, 7}), pick(values, 655, {5, 6, 7}));
 }
 
-TEST_P(EveryCompressor, TakesAllWhenAllAreWanted) {
+TEST_P(EveryCompressor, PicksAllEntriesIfAskedForAll) {
   const auto& values = gradient_of("gauss", 1000);
   EXPECT_EQ(pick(values, 1000).size(), 1000u);
 }
 
-TEST_P(EveryCompressor, SurvivesSingleZeroAndDenormalEntries) {
+TEST_P(EveryCompressor, PicksSomethingFromSingleZeroAndDenormalEntries) {
   EXPECT_EQ(pick(std::vector<float>{0.0f}, 1), (std::vector<std::uint32_t>{0}));
   EXPECT_FALSE(pick(std::vector<float>(5000, 0.0f), 50).empty());
   EXPECT_FALSE(pick(std::vector<float>(5000, 1e-44f), 50).empty());
@@ -74,7 +74,8 @@ TEST_P(EveryCompressor, SurvivesSingleZeroAndDenormalEntries) {
   EXPECT_FALSE(pick(spike, 5).empty());
 }
 
-// By how much a compressor may miss is written in the table and in its own accepts().
+// How far a compressor may miss `keep` is written twice, in the table and in its accepts(); the two must
+// agree.
 TEST_P(EveryCompressor, AcceptsOnlyWhatTheTableAllows) {
   const auto compressor = make_compressor(GetParam());
   const Threshold* threshold = compressor->threshold();
@@ -153,7 +154,7 @@ TEST(RandomK, ReachesEveryEntryEquallyOften) {
     randomk->pick(values, kKeep, {0, step, 0}, picked);
     for (const auto i : picked) ++counts[i];
   }
-  // Strata of 97 / 13 entries are 7 or 8 long: their entries differ by up to 1/8 in one draw.
+  // 97 entries in 13 strata: a stratum has 7 or 8 entries, so entries are drawn with probability 1/7 or 1/8.
   const double mean = static_cast<double>(kDraws) * kKeep / kEntries;
   for (const auto count : counts) EXPECT_NEAR(static_cast<double>(count), mean, 0.12 * mean);
 }

@@ -1,5 +1,6 @@
-// Deep Gradient Compression's selection (ICLR 2018): a threshold
-// from a sample, lowered when too few survive, exact Top-k when too many do.
+// Deep Gradient Compression's way to choose entries (Lin et al., ICLR 2018): a threshold estimated from a
+// random sample. If too few entries reach it, it is lowered; if too many do, exact Top-k is used. DGC's other
+// ideas are in memory/momentum.h.
 
 #include <algorithm>
 
@@ -10,7 +11,7 @@ namespace {
 
 class Dgc final : public Threshold {
  public:
-  // At least 1 % of the entries, and enough to hold two survivors.
+  // At least 1 % of the entries, and enough that two survivors are expected in it.
   std::size_t sample_size(std::size_t n, std::size_t keep) const override {
     return std::max({Threshold::sample_size(n, keep), n / 100, 2 * (n / keep)});
   }
@@ -23,6 +24,8 @@ class Dgc final : public Threshold {
  private:
   static constexpr double kFewest = 0.8, kMost = 1.3;  // of the target
 
+  // The magnitude that the same share of the sample reaches as should survive of all entries. Never 0,
+  // because a threshold of 0 would keep everything.
   Band estimate(const Sample& sample, std::size_t keep) const override {
     const MagnitudeHistogram& seen = sample.histogram;
     const double share = static_cast<double>(keep) / static_cast<double>(sample.population);
@@ -32,6 +35,8 @@ class Dgc final : public Threshold {
     return {threshold, threshold};
   }
 
+  // Costs a read for each attempt. Ten times 0.8 lowers the threshold to a tenth; if that is still too high,
+  // the sample was useless.
   Cut define(std::span<const float> values, std::size_t keep, const Draw& draw,
              Scratch& scratch) const override {
     const std::size_t n = values.size();

@@ -1,7 +1,7 @@
-// Random-k: the same positions on every rank, so that none of them travels.
-// The entries are cut into k equal strata and one position is drawn from each:
-// every entry is as likely as every other, none is drawn twice, the positions
-// come out ascending, and the energy kept scatters less than if k were drawn freely.
+// Random-k: all ranks draw the same positions from the same seed, so positions need not be sent and values
+// can be all-reduced. The range is cut into k strata of equal size, and one position is drawn from each. So
+// every entry is equally likely, none is drawn twice, positions come out ascending without sorting,
+// and the energy that is kept varies less than with k free draws.
 
 #include "gravac/codec/select/compressor.h"
 
@@ -18,7 +18,8 @@ class RandomK final : public Compressor {
     picked.resize(first + keep);
     std::uint32_t* out = picked.data() + first;
 
-    // Stratum i begins at floor(i n / k), walked without a division.
+    // Stratum i begins at floor(i n / k). As in Bresenham's line, the remainder is carried from stratum to
+    // stratum instead of dividing in each. One 64-bit random number serves two strata.
     std::size_t begin = 0, error = 0;
     std::uint64_t bits = 0;
     for (std::size_t i = 0; i < keep; ++i) {

@@ -1,6 +1,6 @@
-// RedSync (JPDC 2019): a threshold between the mean m and the maximum M
-// of the magnitudes, m + t (M - m), with t found by bisection so that between k
-// and 2k entries survive. Survivors are counted, not gathered, while searching.
+// RedSync (Fang et al., JPDC 2019): a threshold m + t (M - m) between the mean m and the maximum M of the
+// magnitudes. t is found by bisection, so that between k and 2k entries survive. While searching, survivors
+// are only counted; they are collected once the threshold is found.
 
 #include <algorithm>
 
@@ -9,7 +9,9 @@
 namespace gravac {
 namespace {
 
-// Bisects t until count(threshold) lies in [fewest, most); 0 if it never does.
+// Bisects t until count(threshold) lies in [fewest, most), and returns that threshold; 0 if it never does.
+// Each round calls count() once. The paper stops at a width of 0.2, which misses k by orders of magnitude
+// when a few entries are much larger than the rest.
 template <class Count>
 std::uint32_t bisect(double mean, double greatest, double fewest, double most, const Count& count) {
   constexpr double kStop = 1e-3;
@@ -33,7 +35,7 @@ class RedSync final : public Threshold {
   }
 
  private:
-  // The sample's counts scatter: aim for the middle of what is accepted.
+  // Counts in a sample scatter around those in the whole gradient, so aim for the middle of what is accepted.
   Band estimate(const Sample& sample, std::size_t keep) const override {
     const MagnitudeHistogram& seen = sample.histogram;
     const auto m = static_cast<double>(seen.total());

@@ -1,8 +1,9 @@
-// SIDCo (MLSys 2021): fits the distribution of magnitudes
-// and computes the threshold from the fit. One stage keeps a quarter of what the
-// stage before kept: the first fits an exponential, the later ones a generalised
-// Pareto tail to the excess over the last threshold. The number of stages is the
-// first whose threshold keeps 0.8 to 1.2 of the target, counted on what was fitted.
+// SIDCo (Abdelmoniem et al., MLSys 2021): fits a distribution to the magnitudes and computes the threshold
+// from the fit, without sorting or searching. It works in stages, because no simple distribution fits both
+// the bulk and the far tail. The first stage fits an exponential distribution to all magnitudes; each further
+// stage fits a generalised Pareto distribution to the excess over the last threshold. Every stage but the
+// last keeps a quarter. The number of stages is the first whose threshold keeps 0.8 to 1.2 of the target,
+// counted on what was fitted.
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +16,9 @@ namespace {
 constexpr double kStageRatio = 0.25;
 constexpr int kMostStages = 8;
 
-// The excess over a threshold that a share `ratio` of the tail exceeds.
+// The excess over a threshold that a share `ratio` of the tail reaches, by a fit with the method of moments:
+// the mean and the variance of the tail determine shape and scale. A shape near 0 is the exponential
+// distribution, whose formula is also the limit of the other, which would divide by 0.
 double excess_quantile(const MagnitudeHistogram::Tail& tail, double ratio, bool exponential) {
   const double mean = tail.sum / tail.count;
   const double variance = tail.squares / tail.count - mean * mean;
@@ -25,7 +28,8 @@ double excess_quantile(const MagnitudeHistogram::Tail& tail, double ratio, bool 
   return scale / shape * (std::pow(ratio, -shape) - 1);
 }
 
-// The threshold after `stages` stages that should keep the share `target`; 0 if the fit breaks down.
+// The threshold after `stages` stages that should keep the share `target`. Returns 0 if the fit fails: the
+// tail is empty, or the stages before the last already keep less than the target.
 float fitted_threshold(const MagnitudeHistogram& seen, double target, int stages) {
   double threshold = 0, kept = 1;
   for (int stage = 1; stage <= stages; ++stage) {
@@ -39,7 +43,9 @@ float fitted_threshold(const MagnitudeHistogram& seen, double target, int stages
   return std::isfinite(threshold) ? static_cast<float>(threshold) : 0;
 }
 
-// The best threshold over the numbers of stages, as the lower edge of its bin.
+// The threshold of the first number of stages that comes near the target, or else of the one that comes
+// nearest; 0 if every fit fails. It is moved to the lower edge of its bin, so that the histogram counts it
+// exactly.
 std::uint32_t best_threshold(const MagnitudeHistogram& seen, double target) {
   std::uint32_t best = 0;
   double least_miss = std::numeric_limits<double>::infinity();
@@ -61,7 +67,7 @@ std::uint32_t best_threshold(const MagnitudeHistogram& seen, double target) {
 
 class Sidco final : public Threshold {
  public:
-  // The paper's estimate is not bounded. Beyond a factor of two we do not send it.
+  // The paper does not bound the error of its estimate. We do: what is sent must be within a factor of two.
   bool accepts(std::size_t count, std::size_t keep) const override {
     return 2 * count >= keep && count <= 2 * keep;
   }

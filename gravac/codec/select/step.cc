@@ -23,6 +23,8 @@ std::vector<Range> ranges_of(const Layout& layout, Granularity granularity) {
 
 }  // namespace
 
+// A step is closed, then open (measure), then closed again (take, take_dense, discard). While it is open the
+// residual's buffer holds gradient + residual, without the entries that the survey has collected.
 struct Step::State {
   StepOptions options;
   std::size_t entries;
@@ -31,17 +33,18 @@ struct Step::State {
   Memory residual;
   std::uint64_t steps = 0;
 
-  // The step that is open.
+  // The step that is open, or was last.
   bool open = false;
-  bool taken = false;    // closed by take(), and can be discarded still
-  bool was_zero = true;  // the residual was all zeros before it
+  bool taken = false;    // closed by take(): discard() can still undo it
+  bool was_zero = true;  // the residual was all zeros before this step
   std::span<const float> gradient;
-  bool dense_only = false;               // nothing was chosen
-  std::vector<Survey::Keep> keep{2};     // of the level expected to be taken, then of the other
-  std::uint32_t thresholds[2] = {0, 0};  // or the magnitudes they begin at,
-  std::size_t most[2] = {0, 0};          // and how many of them there may be
-  std::size_t levels = 1;                // how many of them there are
-  Send first = Send::candidate;          // which level comes first
+  bool dense_only = false;  // opened by measure_dense(): no entries were chosen
+  // What the survey should find. Index 0 is the level expected to be taken, index 1 the other one.
+  std::size_t levels = 1;                // 1 if both factors are equal
+  Send first = Send::candidate;          // the level at index 0
+  std::vector<Survey::Keep> keep{2};     // how many entries of each range to keep,
+  std::uint32_t thresholds[2] = {0, 0};  // or the magnitudes from which on entries are kept,
+  std::size_t most[2] = {0, 0};          // and how many at most
 
   State(const Layout& layout, const StepOptions& given)
       : options(given),
@@ -53,7 +56,7 @@ struct Step::State {
   void begin(std::span<const float> given) {
     require(given.size() == entries, "step: gradient of ", given.size(), " entries found, ", entries,
             " expected");
-    require(!open, "step: the last one is still open; take, take_dense or discard it");
+    require(!open, "step: the last step is still open; take, take_dense or discard it");
     gradient = given;
     was_zero = residual.zero();
     taken = false;
@@ -64,7 +67,7 @@ struct Step::State {
     open = false;
   }
 
-  // Writes down how many entries to keep of each range.
+  // Turns factors into the number of entries to keep of each range.
   void plan_keep(const Plan& plan, Send expected) {
     first = expected == Send::minimum ? Send::minimum : Send::candidate;
     const double factors[2] = {first == Send::minimum ? plan.minimum : plan.candidate,
@@ -76,7 +79,7 @@ struct Step::State {
     }
   }
 
-  // Writes down the thresholds instead.
+  // The same for given thresholds.
   void plan_thresholds(const Thresholds& given, Send expected) {
     first = expected == Send::minimum ? Send::minimum : Send::candidate;
     const float values[2] = {first == Send::minimum ? given.minimum : given.candidate,
@@ -90,7 +93,7 @@ struct Step::State {
     }
   }
 
-  // Measures what was planned.
+  // Runs the survey for what plan_keep() or plan_thresholds() asked for.
   Measurement measure(bool by_thresholds = false) {
     const Input input{.gradient = gradient.data(),
                       .residual = options.feedback ? residual.buffer() : nullptr,
@@ -99,7 +102,7 @@ struct Step::State {
                       .numbers = options.numbers};
     open = true;
     dense_only = false;
-    residual.written();  // by the survey
+    residual.written();  // the survey writes all of it
     const Survey::Found found =
         by_thresholds ? survey.run(input, std::span(thresholds).first(levels), std::span(most).first(levels))
                       : survey.run(input, std::span(keep).first(levels));
@@ -108,7 +111,8 @@ struct Step::State {
       return {.energy = {found.entered, found.dense, 0, 0}, .finite = false};
     }
     const auto minimum = level_of(Send::minimum), candidate = level_of(Send::candidate);
-    // Sums in different orders differ in their last bits; parts are no larger than their whole.
+    // Policies rely on candidate <= minimum <= dense. Sums in different orders differ in their last bits, so
+    // this has to be enforced.
     const double minimum_energy = std::min(found.energy[minimum], found.dense);
     const double candidate_energy = std::min(found.energy[candidate], minimum_energy);
     return {.energy = {found.entered, found.dense, minimum_energy, candidate_energy},
@@ -116,6 +120,8 @@ struct Step::State {
             .candidate_kept = found.kept[candidate]};
   }
 
+  // If the residual was all zeros before, marking it so is exact and free. If not, the gradient has to be
+  // subtracted again, which costs a pass and rounding.
   void discard() {
     if (taken) {
       taken = false;
@@ -129,6 +135,7 @@ struct Step::State {
     if (was_zero) residual.set_zero();
   }
 
+  // The index of a level in the arrays above.
   int level_of(Send send) const { return send == first || levels == 1 ? 0 : 1; }
 };
 
@@ -138,7 +145,7 @@ Step::~Step() = default;
 
 Measurement Step::measure(std::span<const float> gradient, const Plan& plan, Send expected) {
   State& s = *state_;
-  keep_count(0, plan.minimum);
+  keep_count(0, plan.minimum);  // throws unless it is a factor
   keep_count(0, plan.candidate);
   require(plan.candidate >= plan.minimum, "plan: candidate ", plan.candidate, " is below minimum ",
           plan.minimum);
@@ -167,7 +174,8 @@ Measurement Step::measure_above(std::span<const float> gradient, const Threshold
   State& s = *state_;
   require(thresholds.candidate >= thresholds.minimum && thresholds.minimum >= 0, "step: thresholds ",
           thresholds.minimum, " and ", thresholds.candidate, " found, 0 <= minimum <= candidate expected");
-  require(s.survey.by_magnitude(), "step: compressor ", s.options.compressor, " does not go by magnitude");
+  require(s.survey.by_magnitude(), "step: compressor ", s.options.compressor,
+          " does not choose by magnitude");
   s.begin(gradient);
   s.plan_thresholds(thresholds, expected);
   return s.measure(true);
@@ -180,7 +188,8 @@ bool Step::by_magnitude() const {
 void Step::sample(std::span<const float> gradient, std::size_t stride, MagnitudeHistogram& histogram) const {
   State& s = *state_;
   const float* residual = s.options.feedback && !s.residual.zero() ? s.residual.buffer() : nullptr;
-  // A cache line from each run of lines, at a place that changes from step to step.
+  // One cache line of 16 floats from each run of `stride` lines: reading single floats would cost a line
+  // each. The line is drawn anew in each step, so that no entry stays unseen.
   constexpr std::size_t kLine = 16;
   const Random random({s.options.seed, s.steps, s.options.numbers.empty() ? 0 : s.options.numbers[0]});
   for (std::size_t run = 0; run * stride * kLine < gradient.size(); ++run) {
@@ -191,6 +200,8 @@ void Step::sample(std::span<const float> gradient, std::size_t stride, Magnitude
   }
 }
 
+// Reads the gradient and, if it is not zero, the residual. Writes nothing, so that discarding is exact and
+// free.
 Measurement Step::measure_dense(std::span<const float> gradient) {
   State& s = *state_;
   s.begin(gradient);
@@ -206,7 +217,7 @@ Measurement Step::measure_dense(std::span<const float> gradient) {
 
 SparseView Step::take(Send level) {
   State& s = *state_;
-  require(level != Send::dense && !(s.open && s.dense_only), "step: this one is dense; take_dense takes all");
+  require(level != Send::dense && !(s.open && s.dense_only), "step: this step is dense; call take_dense");
   s.close();
   s.taken = true;
   ++s.steps;
@@ -219,7 +230,7 @@ void Step::take_dense(std::span<float> out) {
   s.close();
   ++s.steps;
   if (!s.dense_only) s.survey.put_back();
-  const bool summed = s.options.feedback && !s.dense_only;  // the residual is gradient + residual already
+  const bool summed = s.options.feedback && !s.dense_only;  // the buffer holds gradient + residual already
   const std::span<const float> source = summed ? std::span<const float>(s.residual.values()) : s.gradient;
   if (out.data() != source.data()) std::copy(source.begin(), source.end(), out.begin());
   if (s.dense_only && s.options.feedback && !s.residual.zero()) add_into(out, s.residual.values());

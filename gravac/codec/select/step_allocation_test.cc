@@ -1,5 +1,6 @@
-// A step allocates nothing once it is warm. Counted by taking malloc's place, which
-// sanitizers have taken themselves: this test is not built with them.
+// After the first steps a step allocates nothing: allocations of gradient size cost page faults, which would
+// take longer than the step itself. This program replaces malloc to count calls. Sanitizers replace it, too,
+// so this test is not built with them.
 
 #include <gtest/gtest.h>
 

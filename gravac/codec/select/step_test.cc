@@ -23,8 +23,8 @@ bool strictly_ascending(std::span<const std::uint32_t> positions) {
   return std::adjacent_find(positions.begin(), positions.end(), std::greater_equal<>()) == positions.end();
 }
 
-// Everything a step is asked to do in these tests, one after the other: right
-// and wrong guesses, both levels, one level only, dense, factors from 1 on.
+// The steps that the tests below run one after the other. They cover right and wrong guesses of the level,
+// both levels, one level only, dense, and factors from 1 on.
 struct Case {
   Plan plan;
   Send expected, taken;
@@ -53,7 +53,8 @@ class EveryStep : public ::testing::TestWithParam<Setting> {
   }
 };
 
-// The laws of one step: conservation to the bit, order, number, energy and gain.
+// The laws of one step: conservation to the bit; ascending positions; the number, energy and gain of
+// survivors.
 TEST_P(EveryStep, ObeysTheLaws) {
   for (const std::size_t n : testing::kSizes) {
     const Layout layout = uneven_layout(n);
@@ -131,8 +132,7 @@ TEST_P(EveryStep, NestsTheLevels) {
   }
 }
 
-// What is expected changes the speed, never the answer (for estimates: the answer in each case obeys the
-// laws).
+// Two runs with the same gradients and seed give equal bits, sampling and threads included.
 TEST_P(EveryStep, GivesTheSameAnswerAgain) {
   const auto& first = gradient_of("student", 1'000'000, 1);
   const auto& second = gradient_of("student", 1'000'000, 2);
@@ -161,13 +161,13 @@ INSTANTIATE_TEST_SUITE_P(All, EveryStep, ::testing::ValuesIn(settings()), [](con
          std::to_string(test.param.threads);
 });
 
-// Fused equals plain, to the bit, over several steps with their residuals.
+// The fused pass equals Top-k by sorting, to the bit, over several steps with their residuals.
 TEST(TopKStep, EqualsThePlainStep) {
   for (const Granularity granularity : {Granularity::global, Granularity::layer}) {
     for (const std::size_t n : testing::kSizes) {
       const Layout layout = uneven_layout(n);
       for (const std::string& kind : testing::kKinds) {
-        if (n == 1'000'000 && kind != "gauss" && kind != "row-correlated") continue;  // sorting takes long
+        if (n == 1'000'000 && kind != "gauss" && kind != "row-correlated") continue;  // sorting is slow
         Step step(layout, {.granularity = granularity});
         std::vector<float> residual(n, 0);
         unsigned seed = 0;
@@ -281,7 +281,7 @@ TEST(Step, ConservesOverTwoHundredRandomSteps) {
         for (std::size_t j = 0; j < n; ++j) out[j] += gradient[j];
       } else {
         const SparseView sent = step.take(taken);
-        if (random() % 4 == 0) {  // what was taken can be put back, whatever became of it meanwhile
+        if (random() % 4 == 0) {  // a taken step can be undone, even if the residual was changed since
           for (const std::uint32_t position : sent.positions) step.residual().values()[position] += 1;
           step.discard();
           for (std::size_t j = 0; j < n; ++j) in[j] -= gradient[j];
@@ -336,7 +336,7 @@ TEST(Step, DiscardLeavesTheResidualAsItWas) {
   }
 }
 
-TEST(Step, BadNumbersAreSeenAndLeaveTheResidualAlone) {
+TEST(Step, BadNumbersAreReportedAndLeaveTheResidualAlone) {
   for (const std::string& compressor : testing::all_compressors()) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity(), 1e38f}) {
@@ -353,15 +353,15 @@ TEST(Step, BadNumbersAreSeenAndLeaveTheResidualAlone) {
       EXPECT_THROW(step.take(Send::candidate), Error);
       EXPECT_FALSE(step.measure_dense(gradient).finite);
       EXPECT_THROW(step.take_dense(gradient), Error);
-      EXPECT_EQ(step.state().steps, 1u);  // what was not taken does not count
+      EXPECT_EQ(step.state().steps, 1u);  // steps that were not taken do not count
       for (std::size_t i = 0; i < 5000; ++i) ASSERT_NEAR(step.residual().values()[i], before[i], 1e-9f);
       EXPECT_EQ(step.residual().values()[4321], before[4321]);
-      EXPECT_TRUE(step.measure(gradient_of("gauss", 5000, 1), {10, 100}).finite);  // and life goes on
+      EXPECT_TRUE(step.measure(gradient_of("gauss", 5000, 1), {10, 100}).finite);  // the next good step works
     }
   }
 }
 
-TEST(Step, ZerosAndDenormalsAreNumbers) {
+TEST(Step, ZerosAndDenormalsAreOrdinaryInput) {
   for (const std::string& compressor : testing::all_compressors()) {
     for (const float value : {0.0f, -0.0f, 1e-45f, -1e-40f}) {
       Step step(Layout(5000), {.compressor = compressor});
@@ -375,7 +375,7 @@ TEST(Step, ZerosAndDenormalsAreNumbers) {
   }
 }
 
-TEST(Step, MeasureDenseHandsOutAllAndEmptiesTheResidual) {
+TEST(Step, ADenseStepTakesEverythingAndEmptiesTheResidual) {
   Step step{Layout(1000), {}};
   step.measure(gradient_of("gauss", 1000, 1), {10, 100});
   step.take(Send::candidate);
@@ -396,7 +396,7 @@ TEST(Step, MeasureDenseHandsOutAllAndEmptiesTheResidual) {
   EXPECT_EQ(copy(step.residual().values()), std::vector<float>(1000, 0));
 }
 
-TEST(Step, RanksThatDiscardStayInStepWithRanksThatDidNotMeasure) {
+TEST(Step, ADiscardedStepDoesNotChangeTheNextRandomDraw) {
   Step a(Layout(1000), {.compressor = "randomk"}), b(Layout(1000), {.compressor = "randomk"});
   a.measure(gradient_of("gauss", 1000, 1), {10, 100});
   a.discard();
@@ -405,14 +405,15 @@ TEST(Step, RanksThatDiscardStayInStepWithRanksThatDidNotMeasure) {
   EXPECT_EQ(a.take(Send::candidate).copy().positions, b.take(Send::candidate).copy().positions);
 }
 
-TEST(Step, ABadResidualIsSeenToo) {
+TEST(Step, BadNumbersInTheResidualAreReportedToo) {
   Step step{Layout(1000), {}};
   step.residual().values()[5] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_FALSE(step.measure(gradient_of("gauss", 1000), {10, 100}).finite);
   EXPECT_FALSE(step.measure_dense(gradient_of("gauss", 1000)).finite);
 }
 
-// Room for the undecided runs out between n / 16 and n / 8 of them: on one piece, but not on each of two.
+// There is room for n / 16 undecided entries. Here there are more in all, but less in each of two threads'
+// halves: dropping them must not depend on the number of threads.
 TEST(Step, ManyNearTiesDoNotMakeEnergiesDependOnThreads) {
   const std::size_t n = 1'000'000;
   std::vector<float> gradient = gradient_of("gauss", n);
@@ -428,7 +429,7 @@ TEST(Step, ManyNearTiesDoNotMakeEnergiesDependOnThreads) {
   }
 }
 
-TEST(Step, RestoresToTheBit) {
+TEST(Step, ContinuesToTheBitFromARestoredState) {
   const auto run = [](Step& step, unsigned seed) {
     step.measure(gradient_of("gauss", 65'537, seed), {10, 100});
     return step.take(Send::candidate).copy();
@@ -444,7 +445,7 @@ TEST(Step, RestoresToTheBit) {
   }
 }
 
-TEST(Step, RefusesWhatMakesNoSense) {
+TEST(Step, RefusesBadArgumentsAndCallsOutOfOrder) {
   const auto& gradient = gradient_of("gauss", 1000);
   Step step{Layout(1000), {}};
   EXPECT_THROW(Step(Layout(1), {.compressor = "bottomk"}), Error);

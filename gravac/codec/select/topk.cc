@@ -1,5 +1,6 @@
-// Exact Top-k: the k largest magnitudes, ties to the lowest positions, so that
-// equal gradients always yield equal choices.
+// Exact Top-k: the k largest magnitudes. Ties go to the lowest positions, so that equal gradients always give
+// equal choices. The work is in exact_band() and exact_cut() (histogram.h), which the other compressors use,
+// too.
 
 #include "gravac/codec/select/compressor.h"
 
@@ -8,7 +9,7 @@ namespace {
 
 class TopK final : public Threshold {
  public:
-  bool accepts(std::size_t count, std::size_t keep) const override { return count == keep; }
+  bool accepts(std::size_t count, std::size_t keep) const override { return count == keep; }  // exact
 
  private:
   Band estimate(const Sample& sample, std::size_t keep) const override { return exact_band(sample, keep); }
