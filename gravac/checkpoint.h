@@ -31,6 +31,7 @@ class Checkpoint {
   std::string text(const std::string& name) const;
   // The type of a section: 'd' for numbers, 'f' for floats, 't' for text. Throws Error if it is missing.
   char type(const std::string& name) const;
+  bool has(const std::string& name) const { return sections_.contains(name); }
   // Adds all sections of another checkpoint, with `prefix` put before their names; part() gets them back
   // under their old names.
   void add(const std::string& prefix, const Checkpoint& other);

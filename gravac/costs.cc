@@ -21,6 +21,12 @@ Straggler find_straggler(std::span<const double> seconds) {
   return {static_cast<int>(slowest - seconds.begin()), *slowest - median};
 }
 
+namespace {
+
+constexpr double kMostSamples = 9e15;  // doubles count exactly up to here
+
+}  // namespace
+
 void Typical::add(double sample) {
   if (!std::isfinite(sample) || sample < 0) return;
   samples_[count_++ % kSamples] = sample;
@@ -45,6 +51,8 @@ std::vector<double> Typical::save() const {
 void Typical::load(std::span<const double> numbers) {
   require(numbers.size() == kNumbers, "cost model: ", numbers.size(), " numbers of a median found, ",
           kNumbers, " expected");
+  require(numbers[kSamples] >= 0 && numbers[kSamples] <= kMostSamples, "cost model: ", numbers[kSamples],
+          " samples of a median found");
   std::copy_n(numbers.begin(), kSamples, samples_.begin());
   count_ = static_cast<std::size_t>(numbers[kSamples]);
   find_median();
@@ -86,8 +94,8 @@ void CostModel::learn(const StepTimes& times) {
 
 // Bytes of one rank's payloads: values, positions that are taken to be independent, and in each bucket the
 // header of 48 bytes (docs/wire_format.md).
-double CostModel::payload(double kept) const {
-  if (shared_) return 4 * kept;
+double CostModel::payload(Route route, double kept) const {
+  if (route == Route::shared) return 4 * kept;
   return kept * bytes_per_entry(static_cast<double>(entries_) / std::max(kept, 1.0), values_) +
          48 * static_cast<double>(buckets_);
 }
@@ -95,7 +103,7 @@ double CostModel::payload(double kept) const {
 // Each bucket is an exchange of its own with its own rounds, except when all leave as one message. The bytes
 // are the same in both cases.
 Volume CostModel::volume(Route route, double kept, bool one_round) const {
-  Volume volume = volume_of(route, ranks_, static_cast<double>(entries_), payload(kept), one_round);
+  Volume volume = volume_of(route, ranks_, static_cast<double>(entries_), payload(route, kept), one_round);
   if (!(one_round && route == Route::all_gather)) volume.rounds *= static_cast<double>(buckets_);
   return volume;
 }

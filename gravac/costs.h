@@ -114,7 +114,7 @@ class CostModel final : public StepCosts {
     double times = 0;  // steps that used it
     double idle = 0;   // steps since it was last used
   };
-  double payload(double kept) const;
+  double payload(Route route, double kept) const;
   double exchange_seconds(Route route, const Volume& volume) const;
   double route_seconds(Route route, double kept) const;
   double exposed(double busy, double hideable) const;

@@ -25,7 +25,8 @@ namespace gravac {
 //
 // Bad numbers: an infinity or NaN on any rank makes the step bad on all of them. The raw gradients then
 // go out, so that the caller sees the bad numbers and skips the step, as with mixed precision; nothing
-// kept from earlier steps is lost, and the policy learns nothing from the step.
+// kept from earlier steps is lost, and the policy learns nothing from the step. The step's own gradient is
+// dropped; only buckets that had left sparsely before the bad one was found keep theirs.
 //
 // Threads: all functions are called from one thread at a time. ready() may come from another thread than
 // the rest, as backward's hooks do. All ranks make the same calls.

@@ -168,7 +168,9 @@ Checkpoint EngineBase::save() {
   if (parts_.empty()) return checkpoint;
   const std::vector<Memory*> memories = parts_[0].codec->memories();
   for (std::size_t m = 0; m < memories.size(); ++m) {
-    checkpoint.add(std::string(memories[m]->name()), std::span<const float>(gather_memory(m)));
+    const std::string name(memories[m]->name());
+    checkpoint.add(name, std::span<const float>(gather_memory(m)));
+    checkpoint.add("sharing/" + name, to_string(memories[m]->sharing()));  // for reshard()
   }
   return checkpoint;
 }
@@ -192,6 +194,9 @@ void EngineBase::load(const Checkpoint& checkpoint) {
     const std::string name(parts_[0].codec->memories()[m]->name());
     const bool any =
         std::ranges::any_of(parts_, [&](const Part& part) { return part.codec->memories()[m]->size() > 0; });
+    const std::string sharing = checkpoint.text("sharing/" + name);
+    require(sharing == to_string(parts_[0].codec->memories()[m]->sharing()), "checkpoint: '", name, "' is ",
+            sharing, " there");
     memories.push_back(checkpoint.floats(name, any ? layout_.entries() : 0));
     require(std::ranges::all_of(memories.back(), [](float x) { return std::isfinite(x); }), "checkpoint: '",
             name, "' holds infinities or NaN");

@@ -37,7 +37,7 @@ Checkpoint reshard(std::span<const Checkpoint> saved, std::size_t rank, std::siz
       state.add(name, std::to_string(rank));
     } else if (name == "fact/ranks") {
       state.add(name, std::to_string(ranks));
-    } else if (name == "residual" || name == "velocity") {
+    } else if (saved[0].has("sharing/" + name) && saved[0].text("sharing/" + name) == "own") {
       state.add(name, std::span<const float>(taken_over(saved, rank, ranks, name)));
     } else {
       state.copy(name, saved[0]);  // equal on all ranks, or good enough for any of them (last step's times)

@@ -279,7 +279,11 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
   }
   auto state = std::make_unique<State>(State{.policy = policy().clone(), .costs = costs()});
   const std::vector<double> round = checkpoint.numbers("round", 3), last = checkpoint.numbers("last", 15);
-  require(round[0] >= 0 && round[1] >= 0, "checkpoint: 'round' counts fewer than 0 steps");
+  const auto counts = [](double x) { return x >= 0 && x <= 9e15; };
+  require(counts(round[0]) && counts(round[1]), "checkpoint: 'round' has ", round[0], " steps and ", round[1],
+          " bad ones");
+  require(std::ranges::all_of(last, [](double x) { return std::isfinite(x) && x >= 0; }),
+          "checkpoint: 'last' has numbers that are no times");
   require(round[2] >= 0 && round[2] <= 2, "checkpoint: 'round' names an unknown decision");
   require(last[13] >= 0 && last[13] <= 3, "checkpoint: 'last' names an unknown exchange");
   state->steps = static_cast<std::uint64_t>(round[0]);

@@ -62,8 +62,9 @@ class Codec {
                          std::span<float> gradient) = 0;
 
   // The step is over. If it was good, `mean` becomes what the caller's optimizer should be handed. If
-  // some bucket was bad, the caller will skip the step: what this one sent is kept again, so that the
-  // sum over ranks of what is kept is what it was.
+  // some bucket was bad, the caller will skip the step, so nothing may count as sent: after a dense sum
+  // memories are as before; what went out sparsely is kept again, this step's gradient included, with
+  // every rank keeping an equal share of it.
   virtual void close(bool good, std::span<float> mean) = 0;
 
   // Adds the magnitudes of about one entry in `stride` of what a step would choose from to the

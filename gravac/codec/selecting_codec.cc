@@ -234,6 +234,7 @@ std::vector<double> SelectingCodec::numbers() const {
 void SelectingCodec::check(std::span<const double> numbers) const {
   require(numbers.size() == kNumbers, "checkpoint: ", numbers.size(), " numbers of a bucket found, ",
           kNumbers, " expected");
+  require(numbers[0] >= 0 && numbers[0] <= 9e15, "checkpoint: ", numbers[0], " steps found");
   Step::check(step_state(numbers));
   Collector::check(numbers[2]);
 }

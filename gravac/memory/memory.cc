@@ -7,6 +7,10 @@
 
 namespace gravac {
 
+std::string_view to_string(Memory::Sharing sharing) {
+  return sharing == Memory::Sharing::own ? "own" : "equal";
+}
+
 Memory::Memory(std::string_view name, std::size_t size, Sharing sharing)
     : name_(name), size_(size), sharing_(sharing) {
   if (size > 0) buffer_.reserve(size);  // once and for all: pointers into it stay valid

@@ -64,4 +64,6 @@ class Memory {
   Buffer<float> buffer_{Pages::huge};
 };
 
+std::string_view to_string(Memory::Sharing sharing);
+
 }  // namespace gravac

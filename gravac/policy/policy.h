@@ -35,6 +35,7 @@ using PolicyState = std::vector<std::pair<std::string, std::vector<double>>>;
 
 // Decides on every step by which factor to compress. A policy does no I/O, reads no clock, and sees only
 // numbers that all ranks agree on. Every rank has a copy of it, and all copies reach the same decisions.
+// Called from one thread at a time, between buckets only.
 //
 // In each step the engine calls plan(), decide() and record(), in this order. record() is about the step
 // before, because ranks agree on the time of a step together with the energies of the next
