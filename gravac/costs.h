@@ -97,7 +97,7 @@ class CostModel final : public StepCosts {
   // hundreds of steps.
   Route route_for(double kept) const;
   // Whether the payloads should travel in one round, all buckets as one message: if that is predicted to
-  // take less than 5 % of computing, hiding the exchange behind backward, bucket by bucket, would save less
+  // take less than 10 % of computing, hiding the exchange behind backward, bucket by bucket, would save less
   // than the additional rounds cost.
   bool one_round(double kept) const;
   // The rounds and bytes of a step that sends payloads of `kept` entries by `route`.

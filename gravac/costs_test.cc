@@ -71,14 +71,14 @@ TEST(CostModel, TakesOneRoundIfThatIsShortBesideComputing) {
       const bool one_round = model.one_round(10'000);
       const Volume volume = model.volume(Route::all_gather, 10'000, one_round);
       EXPECT_EQ(volume.rounds, one_round ? 1 : 2 * 5);
-      model.learn({.compute = 0.1,
+      model.learn({.compute = 0.05,
                    .agree = 1e-4,
                    .exchange = 1e-4 * volume.rounds + seconds_per_byte * volume.bytes,
                    .sparse = true,
                    .volume = volume,
                    .route = Route::all_gather});
     }
-    EXPECT_EQ(model.one_round(10'000), seconds_per_byte < 1e-9);  // of 100 ms it takes 0.1 ms, or 6 ms
+    EXPECT_EQ(model.one_round(10'000), seconds_per_byte < 1e-9);  // of 50 ms it takes 0.1 ms, or 6 ms
   }
 }
 
