@@ -7,8 +7,10 @@
 #include <mutex>
 #include <random>
 
+#include "gravac/codec/select/compressor.h"
 #include "gravac/comm/paced_comm.h"
 #include "gravac/comm/thread_comm.h"
+#include "gravac/config.h"
 #include "gravac/testing.h"
 #include "gravac/util/require.h"
 
@@ -18,7 +20,7 @@ namespace {
 using testing::residual_of;
 using testing::uneven_layout;
 
-const std::vector<std::string> kPolicies = {"dense", "static", "gravac", "progress", "accordion"};
+const std::vector<std::string> kPolicies(policy_names().begin(), policy_names().end());
 
 std::unique_ptr<Policy> make_policy(const std::string& name, const Layout& layout) {
   if (name == "static") return make_static_policy(20);
@@ -27,7 +29,7 @@ std::unique_ptr<Policy> make_policy(const std::string& name, const Layout& layou
   if (name == "progress") return make_progress_policy({.interval = 3});
   if (name == "accordion")
     return make_accordion_policy({.low = 4, .high = 40, .interval = 7, .segments = layout.segments().size()});
-  return make_dense_policy();
+  return std::move(make_setup({{"policy", name}}, layout, 4).policy);
 }
 
 // A rank's gradient: whole numbers, so that sums are exact in any order; a few large, most small.
@@ -102,13 +104,13 @@ TEST_P(EveryAggregator, AgreesAndConserves) {
 
 std::vector<Setting> settings() {
   std::vector<Setting> all;
-  for (const char* compressor : {"topk", "dgc", "redsync", "randomk", "sidco"}) {
+  for (const CompressorInfo& compressor : compressors()) {
     for (const std::string& policy : kPolicies) {
       for (const std::size_t ranks : {1, 2, 4, 7}) {
         std::vector<std::optional<Route>> routes = {std::nullopt, Route::all_gather, Route::reduce_scatter,
                                                     Route::dense};
-        if (std::string(compressor) == "randomk") routes.push_back(Route::shared);
-        for (const auto& route : routes) all.push_back({compressor, policy, route, ranks});
+        if (compressor.shared_positions) routes.push_back(Route::shared);
+        for (const auto& route : routes) all.push_back({std::string(compressor.name), policy, route, ranks});
       }
     }
   }
@@ -252,9 +254,9 @@ TEST(Aggregator, WhatRoundingLosesIsMadeGood) {
   }
 }
 
-// A rehearsed cluster gives the same times again, and the policy leaves dense on a slow link only.
-TEST(Aggregator, ARehearsalIsDeterministicAndProgressFollowsTheLink) {
-  const auto rehearse = [](const char* link) {
+// A simulated cluster gives the same times again, and the policy leaves dense on a slow link only.
+TEST(Aggregator, ASimulationIsDeterministicAndProgressFollowsTheLink) {
+  const auto simulate = [](const char* link) {
     std::vector<double> trace;
     run_ranks(4, [&](Comm& inner) {
       VirtualClock clock;
@@ -273,10 +275,10 @@ TEST(Aggregator, ARehearsalIsDeterministicAndProgressFollowsTheLink) {
     });
     return trace;
   };
-  const auto slow = rehearse("10mbit,1ms");
-  EXPECT_EQ(slow, rehearse("10mbit,1ms"));
+  const auto slow = simulate("10mbit,1ms");
+  EXPECT_EQ(slow, simulate("10mbit,1ms"));
   EXPECT_GT(slow[slow.size() - 2], 1);
-  const auto fast = rehearse("100gbit,1us");
+  const auto fast = simulate("100gbit,1us");
   EXPECT_EQ(fast[fast.size() - 2], 1);
   EXPECT_LT(slow.back(), 0.5 * slow[2]);  // exchanges became much shorter
 }
@@ -353,7 +355,7 @@ TEST(Report, IsOneLineOfJson) {
   EXPECT_NE(json.find("\"residual_norm\": null"), std::string::npos) << json;
 }
 
-TEST(Aggregator, TellsAllRanksThatOneCalls) {
+TEST(Aggregator, TellsAllRanksThatOneWantsToStop) {
   run_ranks(3, [](Comm& comm) {
     SteadyClock clock;
     Aggregator aggregator(Layout(10), make_dense_policy(), {}, comm, clock);

@@ -9,11 +9,9 @@
 #include <mutex>
 #include <random>
 
-#include "gravac/aggregator.h"
-#include "gravac/comm/paced_comm.h"
+#include "gravac/codec/select/compressor.h"
 #include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
-#include "gravac/overlap.h"
 #include "gravac/testing.h"
 
 namespace gravac {
@@ -241,23 +239,21 @@ TEST_P(EveryEngine, SurvivesAnySequenceOfFaults) {
 
 std::vector<Setting> settings() {
   std::vector<Setting> all;
-  const std::vector<std::string> options = {"policy=dense",
-                                            "policy=static factor=10",
-                                            "policy=static factor=10 exchange=reduce-scatter values=fp16",
-                                            "policy=gravac factor-min=5 factor-max=40 window=3 epsilon=0.5",
-                                            "policy=progress interval=2",
-                                            "policy=accordion factor-min=4 factor-max=40 interval=3",
-                                            "compressor=topk exchange=all-gather",
-                                            "compressor=topk exchange=reduce-scatter",
-                                            "compressor=topk exchange=dense",
-                                            "compressor=topk granularity=layer values=bf16",
-                                            "compressor=dgc",
-                                            "compressor=redsync",
-                                            "compressor=sidco",
-                                            "compressor=randomk",
-                                            "feedback=false",
-                                            "memory=momentum exchange=all-gather",
-                                            "memory=momentum exchange=dense optimizer-momentum=0.9"};
+  std::vector<std::string> options = {"policy=static factor=10",
+                                      "policy=static factor=10 exchange=reduce-scatter values=fp16",
+                                      "policy=gravac factor-min=5 factor-max=40 window=3 epsilon=0.5",
+                                      "policy=progress interval=2",
+                                      "policy=accordion factor-min=4 factor-max=40 interval=3",
+                                      "compressor=topk exchange=all-gather",
+                                      "compressor=topk exchange=reduce-scatter",
+                                      "compressor=topk exchange=dense",
+                                      "compressor=topk granularity=layer values=bf16",
+                                      "feedback=false",
+                                      "memory=momentum exchange=all-gather",
+                                      "memory=momentum exchange=dense optimizer-momentum=0.9"};
+  // And whatever is in the tables, as it comes: compressors with a policy that changes its mind.
+  for (const std::string_view name : policy_names()) options.push_back("policy=" + std::string(name));
+  for (const std::string_view name : compressor_names()) options.push_back("compressor=" + std::string(name));
   for (const std::string& one : options) {
     for (const bool overlapped : {false, true}) {
       for (const bool with_unused : {false, true}) all.push_back({one, overlapped, with_unused});
