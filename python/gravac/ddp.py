@@ -23,7 +23,7 @@ class GravacState(Session):
     compressor ("topk"), factor, exchange, memory and others; docs/python.md has the table.
 
     model: names the parameters, in state_dict() and in messages, and fixes their order.
-    process_group: group to use; default: a new group like the default group.
+    process_group: whose ranks take part; default: all ranks. A Gloo group of its own is made with them.
     timeout: seconds after which a rank that does not answer is an error.
     samples: samples of this rank in a step; only for reports.
     optimizer: the SGD whose momentum `memory="momentum"` takes over.
