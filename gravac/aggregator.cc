@@ -35,6 +35,7 @@ void Aggregator::wait(std::size_t bucket) {
 StepReport Aggregator::finish(double samples) {
   Part& part = parts_[0];
   require(part.is_ready, "aggregator: finish without a gradient");
+  part.is_ready = false;  // now, so that a call with wrong arguments can be made again
   StepReport report;
   const double start = clock_.now();
   report.compute_seconds = start - ended_;

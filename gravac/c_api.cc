@@ -169,6 +169,13 @@ int gravac_load(gravac_aggregator* g, const void* data, size_t size) {
   });
 }
 
+int gravac_pause(gravac_aggregator* g) {
+  return guarded([&] {
+    require(g, "gravac_pause: a pointer is NULL");
+    g->engine->pause();
+  });
+}
+
 void gravac_destroy(gravac_aggregator* g) {
   delete g;
 }

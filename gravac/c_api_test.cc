@@ -62,6 +62,18 @@ TEST(CApi, FailuresAreMessagesNotExceptions) {
   EXPECT_EQ(gravac_create("", names, sizes, 1, &broken), nullptr);
 }
 
+TEST(CApi, ACallWithWrongArgumentsCanBeMadeAgain) {
+  const char* name = "a";
+  const size_t entries = 4;
+  gravac_aggregator* g = gravac_create("memory=momentum weight-decay=0.1", &name, &entries, 1, nullptr);
+  ASSERT_NE(g, nullptr) << gravac_error();
+  float gradient[4] = {1, 2, 3, 4};
+  const float weights[4] = {1, 1, 1, 1};
+  EXPECT_EQ(gravac_step(g, gradient, 1), -1);  // weights are missing
+  EXPECT_EQ(gravac_step_weights(g, gradient, weights, 1), 0) << gravac_error();
+  gravac_destroy(g);
+}
+
 TEST(CApi, SaveWithTooLittleRoomSaysHowMuchIsNeeded) {
   const char* name = "a";
   const size_t entries = 10;

@@ -26,6 +26,7 @@ int c_user(void) {
   if (gravac_load(g, state, size - 1) == 0) return 8;
   if (!strstr(gravac_error(), "checkpoint")) return 9;
   free(state);
+  if (gravac_pause(g) != 0 || gravac_pause(NULL) == 0) return 10;
   gravac_destroy(g);
   gravac_destroy(NULL);
   return 0;

@@ -58,6 +58,10 @@ const char* gravac_report(gravac_aggregator* g);
 int gravac_save(gravac_aggregator* g, void* data, size_t* size);
 int gravac_load(gravac_aggregator* g, const void* data, size_t size);
 
+/* The time since the last step was a pause, not computing: an evaluation, a checkpoint. To be called when the
+ * pause is over. Long pauses are recognised without it. */
+int gravac_pause(gravac_aggregator* g);
+
 void gravac_destroy(gravac_aggregator* g); /* NULL is fine */
 
 /* Describes why the last call that failed on this thread did so. */

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import time
 import types
 
 import pytest
@@ -369,3 +370,24 @@ def test_a_state_made_before_the_group_still_finds_the_others(tmp_path):
     expected = (flat(gradients_of(0, 0)) + flat(gradients_of(1, 0))) / 2
     for one in found:
         assert torch.equal(one, expected)
+
+
+def paused(rank, kind, tell):
+    fixture = Fixture(kind, **STATIC)
+    fixture.state.pause()  # before the first step there is nothing to tell
+    for step in range(3):
+        fixture.step(gradients_of(rank, step))
+    time.sleep(0.5)  # an evaluation
+    resumed = time.monotonic()
+    if tell:
+        fixture.state.pause()
+    fixture.step(gradients_of(rank, 3))
+    return fixture.state.report()["compute_seconds"], time.monotonic() - resumed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_pause_that_is_told_does_not_count_as_computing(kind):
+    seconds, since = run(1, paused, kind, True)[0]
+    assert seconds <= since
+    seconds, since = run(1, paused, kind, False)[0]
+    assert seconds >= 0.5
