@@ -34,8 +34,6 @@ class SelectingCodec final : public Codec {
   void check(std::span<const double> numbers) const override;
   void restore(std::span<const double> numbers) override;
 
-  Step& step() { return step_; }
-
  private:
   // What was done in this step, and so what close() has to do.
   enum class Done { nothing, taken, summed };

@@ -15,9 +15,6 @@ class Agreed {
   const T& operator*() const { return value_; }
   const T* operator->() const { return &value_; }
 
-  // For tests, and for programs with one rank.
-  static Agreed assume(T value) { return Agreed(std::move(value)); }
-
  private:
   friend class Round;
   explicit Agreed(T value) : value_(std::move(value)) {}
