@@ -1,11 +1,12 @@
 #include "adapters/gloo_comm.h"
 
-#include <algorithm>
-#include <cstring>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <future>
+#include <sstream>
+#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "adapters/gloo_meeting.h"
+#include "adapters/gloo_roll_call.h"
 #include "adapters/parts.h"
 #include "adapters/roll_call.h"
 #include "gravac/util/require.h"
@@ -24,40 +25,69 @@ at::Tensor bytes_of(const void* data, std::size_t size) {
   return at::from_blob(const_cast<void*>(data), {static_cast<std::int64_t>(size)}, at::kByte);
 }
 
-c10::intrusive_ptr<c10d::Store> make_store(const GlooOptions& options) {
-  if (!options.store.empty()) {
-    return c10::make_intrusive<c10d::FileStore>(options.store, static_cast<int>(options.size));
+// The group, and what it takes to find out who is missing when it fails.
+struct Joined {
+  c10::intrusive_ptr<c10d::TCPStore> store;  // on rank 0 it serves the others
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
+  std::unique_ptr<RollCall> roll_call;
+};
+
+Joined join(const GlooOptions& options, WaitingFor& waiting) {
+  Met met = meet(options, waiting);
+  auto roll_call = std::make_unique<RollCall>(options.rank, met.run, met.address);
+  const auto key = [](std::size_t rank) { return "roll/" + std::to_string(rank); };
+  const std::string mine = std::to_string(roll_call->endpoint().port) + " " + roll_call->endpoint().address;
+  met.store->set(key(options.rank), std::vector<std::uint8_t>(mine.begin(), mine.end()));
+  waiting.set("connections to all other ranks");
+  auto group = c10d::ProcessGroupGloo::Options::create();
+  group->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout);
+  group->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(met.address));
+  std::vector<Endpoint> all;
+  for (std::size_t r = 0; r < options.size; ++r) {
+    const auto theirs = met.store->get(key(r));
+    const std::string text(theirs.begin(), theirs.end());
+    all.push_back({text.substr(text.find(' ') + 1), static_cast<std::uint16_t>(std::stoul(text))});
   }
-  c10d::TCPStoreOptions tcp;
-  tcp.port = options.port;
-  tcp.isServer = options.rank == 0;
-  tcp.waitWorkers = false;  // meet() waits for them, and names those that do not come
-  tcp.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout);
+  roll_call->set_all(std::move(all));
   try {
-    return c10::make_intrusive<c10d::TCPStore>(options.address, tcp);
+    return {met.store,
+            c10::make_intrusive<c10d::ProcessGroupGloo>(met.store, static_cast<int>(options.rank),
+                                                        static_cast<int>(options.size), group),
+            std::move(roll_call)};
   } catch (const std::exception& error) {
     const std::string cause = error.what();
-    throw Error("gloo: cannot open or reach the TCP store of rank 0 at " + options.address + ":" +
-                std::to_string(options.port) + " (" + cause.substr(0, cause.find('\n')) + ")");
+    throw Error("gloo: rank " + std::to_string(options.rank) + " at " + met.address +
+                " cannot connect to the other ranks (" + cause.substr(0, cause.find('\n')) + ")");
   }
+}
+
+// join() on a thread of its own, since nothing of torch's that it calls keeps a time limit when rank 0's
+// machine falls silent. Says what is being waited for if that takes long.
+Joined join_in_time(const GlooOptions& options) {
+  auto waiting = std::make_shared<WaitingFor>();
+  std::packaged_task<Joined()> task([options, waiting] { return join(options, *waiting); });
+  std::future<Joined> joined = task.get_future();
+  std::thread(std::move(task)).detach();
+  if (options.say && joined.wait_for(std::chrono::seconds(5)) != std::future_status::ready) {
+    std::ostringstream line;
+    line << "rank " << options.rank << " has waited 5 s for " << waiting->get() << "; giving up after "
+         << options.meeting_timeout.count() << " s";
+    options.say(line.str());
+  }
+  // Its own limits come first; this one is for when it hangs.
+  const bool ended =
+      joined.wait_for(options.meeting_timeout + options.timeout + Seconds(10)) == std::future_status::ready;
+  require(ended, "gloo: rank ", options.rank, " waited in vain for ", waiting->get());
+  return joined.get();
 }
 
 class GlooComm final : public Comm {
  public:
   explicit GlooComm(const GlooOptions& options) : options_(options) {
+    if (options_.meeting_timeout.count() <= 0) options_.meeting_timeout = options.timeout;
     require(options.size >= 1 && options.rank < options.size, "gloo: rank ", options.rank, " of ",
             options.size, " ranks found, a rank below that expected");
-    store_ = make_store(options);
-    meet();
-    auto group = c10d::ProcessGroupGloo::Options::create();
-    group->timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.timeout);
-    group->devices.push_back(options.interface.empty()
-                                 ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-                                 : c10d::ProcessGroupGloo::createDeviceForInterface(options.interface));
-    // ProcessGroupGloo connects all pairs of ranks through the store, which has a timeout of its own.
-    store_->setTimeout(group->timeout);
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(store_, static_cast<int>(options.rank),
-                                                         static_cast<int>(options.size), group);
+    joined_ = join_in_time(options_);
   }
 
   std::size_t rank() const override { return options_.rank; }
@@ -67,7 +97,7 @@ class GlooComm final : public Comm {
     if (values.empty()) return;  // Gloo would never return from an empty all-reduce
     std::vector<at::Tensor> tensors = {
         at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())})};
-    wait("all_reduce", [&] { return group_->allreduce(tensors); });
+    wait("all_reduce", [&] { return joined_.group->allreduce(tensors); });
   }
 
   using Comm::all_gather;
@@ -77,7 +107,7 @@ class GlooComm final : public Comm {
     std::vector<std::vector<at::Tensor>> output(1);
     for (std::size_t r = 0; r < size(); ++r)
       output[0].push_back(bytes_of(all.data() + r * mine.size(), mine.size()));
-    wait("all_gather", [&] { return group_->allgather(output, input); });
+    wait("all_gather", [&] { return joined_.group->allgather(output, input); });
   }
 
   void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
@@ -85,37 +115,11 @@ class GlooComm final : public Comm {
     if (!all.any) return;
     at::Tensor input = bytes_of(all.out.data(), all.out.size());
     at::Tensor output = bytes_of(received.bytes().data(), received.bytes().size());
-    wait("all_to_all", [&] { return group_->alltoall_base(output, input, all.receive, all.send, {}); });
+    wait("all_to_all",
+         [&] { return joined_.group->alltoall_base(output, input, all.receive, all.send, {}); });
   }
 
  private:
-  static std::string key(const std::string& name, std::size_t rank) {
-    return name + "/" + std::to_string(rank);
-  }
-
-  // Every rank leaves two entries in the store: a counter that shows whether a second process has the
-  // same rank, and the number of ranks it was started with. Waits for the entries of all ranks.
-  void meet() {
-    require(store_->add(key("claim", rank()), 1) == 1, "gloo: rank ", rank(), " is taken by another process");
-    const std::string mine = std::to_string(size());
-    store_->set(key("size", rank()), std::vector<std::uint8_t>(mine.begin(), mine.end()));
-    const auto start = std::chrono::steady_clock::now();
-    const auto missing = missing_ranks(rank(), size(), options_.timeout,
-                                       [&](std::size_t r) { return store_->check({key("size", r)}); });
-    std::vector<std::size_t> seen;
-    for (std::size_t r = 0; r < size(); ++r) {
-      if (std::find(missing.begin(), missing.end(), r) == missing.end()) seen.push_back(r);
-    }
-    require(missing.empty(), "gloo: ", name_ranks(missing), " of ", size(),
-            " did not start; seen: ", name_ranks(seen), " (waited ", seconds_since(start), " s)");
-    for (std::size_t r = 0; r < size(); ++r) {
-      const auto text = store_->get(key("size", r));
-      const std::string theirs(text.begin(), text.end());
-      require(theirs == mine, "gloo: rank ", r, " expects ", theirs, " ranks, rank ", rank(), " expects ",
-              mine);
-    }
-  }
-
   // Starts an operation and waits for it. If it fails, finds out which ranks are missing and throws Error.
   template <class Start>
   void wait(const char* operation, const Start& start_work) {
@@ -126,21 +130,13 @@ class GlooComm final : public Comm {
       // torch appends a stack trace; the first line says what happened.
       const std::string cause = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
       const double waited = seconds_since(start);
-      throw Error(lost_ranks("gloo", *this, call_roll(waited), operation, waited, cause));
+      const auto missing = joined_.roll_call->missing(roll_call_patience(options_.timeout, waited));
+      throw Error(lost_ranks("gloo", *this, missing, operation, waited, cause));
     }
   }
 
-  // The ranks that do not report to the store after a failed operation. Every rank that is alive comes
-  // here too, as soon as it notices the failure, perhaps in the operation before or after this one.
-  std::vector<std::size_t> call_roll(double waited) {
-    store_->set(key("alive", rank()), std::vector<std::uint8_t>{1});
-    return missing_ranks(rank(), size(), roll_call_patience(options_.timeout, waited),
-                         [&](std::size_t r) { return store_->check({key("alive", r)}); });
-  }
-
   GlooOptions options_;
-  c10::intrusive_ptr<c10d::Store> store_;
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  Joined joined_;
 };
 
 }  // namespace

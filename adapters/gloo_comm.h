@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -12,12 +13,16 @@ namespace gravac {
 
 // Ranks meet through a file if `store` is given, or else at a TCP port of rank 0's machine.
 struct GlooOptions {
-  std::string store;       // a file that all ranks can reach and that no earlier run has used
+  // A file that all ranks can reach. Rank 0 tells in it how to reach its machine, making folders as
+  // needed, and deletes it when all have come. A file left over from a killed run does no harm.
+  std::string store;
   std::string address;     // of the machine on which rank 0 runs
   std::uint16_t port = 0;  // a free port there, on which rank 0 listens
   std::size_t rank = 0, size = 1;
-  std::chrono::duration<double> timeout{60};  // for every operation, and for the other ranks to arrive
-  std::string interface;                      // network interface; empty: 127.0.0.1, this machine only
+  std::chrono::duration<double> timeout{60};         // for every operation
+  std::chrono::duration<double> meeting_timeout{0};  // for the other ranks to arrive; 0: `timeout`
+  std::string interface;                             // network interface; empty: the one on the way to rank 0
+  std::function<void(const std::string&)> say = {};  // told after 5 s what is being waited for
 };
 
 // Ranks that are processes and exchange by Gloo, through torch's process group. Waits until all ranks

@@ -49,6 +49,11 @@ void add_switch(CLI::App& app, const OptionInfo& option) {
   app.add_flag("--no-" + name)->description("Do not " + help)->group(on ? std::string(option.group) : "");
 }
 
+// Whether the option may be given without a value, which then is "true".
+bool bare_allowed(const OptionInfo& option) {
+  return option.kind == OptionInfo::Kind::choice && option.value.starts_with("true|");
+}
+
 // Adds an option with a value. CLI11 takes any text; canonical() in option_table.cc checks it later. In
 // help, a list of choices that is too long for the left column goes into the description.
 void add_value(CLI::App& app, const OptionInfo& option) {
@@ -62,7 +67,7 @@ void add_value(CLI::App& app, const OptionInfo& option) {
       ->description(wrapped(help))
       ->group(std::string(option.group))
       ->type_name(value)
-      ->expected(1);
+      ->expected(bare_allowed(option) ? 0 : 1, 1);
 }
 
 // The environment in which to look for a launcher. With --workers, Slurm's variables are hidden: a job
@@ -137,7 +142,9 @@ train::Settings TrainCommand::flags() const {
     const std::string name(option.name);
     const CLI::Option* given = app_.get_option("--" + name);
     if (option.kind != OptionInfo::Kind::flag) {
-      if (given->count() > 0) settings[name] = {given->results().front(), "--" + name};
+      if (given->count() == 0) continue;
+      const std::string value = given->results().front();
+      settings[name] = {value.empty() && bare_allowed(option) ? "true" : value, "--" + name};
       continue;
     }
     const bool on = given->count() > 0, off = app_.get_option("--no-" + name)->count() > 0;

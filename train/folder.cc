@@ -128,6 +128,14 @@ void remove_step(const std::string& folder) {
   }
 }
 
+// Renames a folder to NAME.unread, or NAME.unread.2 and so on if there is one already.
+std::string set_aside(const std::string& folder) {
+  std::string name = folder + ".unread";
+  for (int i = 2; fs::exists(name); ++i) name = folder + ".unread." + std::to_string(i);
+  if (rename(folder.c_str(), name.c_str()) != 0) fail("rename", folder);
+  return name;
+}
+
 }  // namespace
 
 CheckpointFolder::CheckpointFolder(std::string dir, std::size_t rank, std::size_t ranks)
@@ -187,10 +195,23 @@ void CheckpointFolder::drop_before(std::uint64_t step, std::size_t keep) {
   }
 }
 
-void CheckpointFolder::drop_from(std::uint64_t step) {
+std::vector<std::string> CheckpointFolder::set_aside_from(std::uint64_t step) {
+  std::set<std::uint64_t> complete;
+  for (const Entry& entry : list()) complete.insert(entry.step);
+  std::vector<std::string> renamed;
   for (const std::uint64_t found : steps_in(dir_)) {
-    if (found >= step) remove_step(dir_ + '/' + folder_name(found));
+    if (found < step) continue;
+    const std::string folder = dir_ + '/' + folder_name(found);
+    const std::vector<std::string> names = names_in(folder);
+    const bool any =
+        std::any_of(names.begin(), names.end(), [](const auto& name) { return member_of(name); });
+    if (complete.contains(found) || (complete.empty() && any)) {
+      renamed.push_back(set_aside(folder));
+    } else {
+      remove_step(folder);
+    }
   }
+  return renamed;
 }
 
 }  // namespace gravac::train

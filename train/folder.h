@@ -41,10 +41,11 @@ class CheckpointFolder {
   // `keep` complete steps stay: `step` itself and the newest before it.
   void drop_before(std::uint64_t step, std::size_t keep = 2);
 
-  // To be called on rank 0 before any rank saves: deletes `step` and all later steps. A run that
-  // resumes must delete what the run before it has saved after the resumed step, so that files of
-  // the two runs never make up one complete set.
-  void drop_from(std::uint64_t step);
+  // To be called on rank 0 before any rank saves: puts `step` and all later steps out of the way, so
+  // that files of the run before and of this one never make up one complete set. Steps that some rank
+  // did not finish saving are deleted, if there is any complete step. All others are renamed to
+  // step-0000000025.unread: they may be all that is left of a run. Returns the new names.
+  std::vector<std::string> set_aside_from(std::uint64_t step);
 
  private:
   std::string dir_;

@@ -66,7 +66,7 @@ TEST(CheckpointFolder, HasNothingBeforeTheFirstSave) {
   CheckpointFolder folder(dir / "none", 0, 1);
   EXPECT_TRUE(folder.list().empty());
   folder.drop_before(5);
-  folder.drop_from(0);
+  EXPECT_TRUE(folder.set_aside_from(0).empty());
   EXPECT_FALSE(fs::exists(dir / "none"));
 }
 
@@ -155,15 +155,31 @@ TEST(CheckpointFolder, DropsWhatIsOlderExceptTheNewestComplete) {
   EXPECT_EQ(folder.list(), (Entries{{60, 2}}));
 }
 
-TEST(CheckpointFolder, DropsFromTheStepOnAndLeavesWhatIsNotOurs) {
+TEST(CheckpointFolder, SetsWholeStepsAsideAndDeletesThoseThatWereNeverFinished) {
   const Folder dir;
   for (const std::uint64_t step : {10, 20, 30}) save(dir.path(), step, 2);
-  File(dir / "step-0000000030/notes", O_CREAT);
   CheckpointFolder folder(dir.path(), 0, 2);
-  folder.drop_from(11);
+  folder.save(40, state_of(40, 0));  // rank 1 did not
+  File(dir / "step-0000000040/notes", O_CREAT);
+  EXPECT_EQ(folder.set_aside_from(11),
+            (std::vector{dir / "step-0000000020.unread", dir / "step-0000000030.unread"}));
   EXPECT_EQ(folder.list(), (Entries{{10, 2}}));
-  EXPECT_EQ(all_in(dir / "step-0000000030"), (std::vector{dir / "step-0000000030/notes"}));
-  EXPECT_FALSE(fs::exists(dir / "step-0000000020"));
+  EXPECT_TRUE(fs::exists(dir / "step-0000000020.unread/rank-1-of-2.gvck"));
+  EXPECT_EQ(all_in(dir / "step-0000000040"), (std::vector{dir / "step-0000000040/notes"}));
+  save(dir.path(), 20, 2);
+  EXPECT_EQ(folder.set_aside_from(11), (std::vector{dir / "step-0000000020.unread.2"}));
+  folder.drop_before(1000);  // never touches what was set aside
+  EXPECT_TRUE(fs::exists(dir / "step-0000000020.unread/rank-0-of-2.gvck"));
+}
+
+TEST(CheckpointFolder, KeepsWhatRanksHaveSavedWhereNoStepIsComplete) {
+  const Folder dir;
+  CheckpointFolder folder(dir.path(), 0, 2);
+  folder.save(40, state_of(40, 0));
+  fs::create_directories(dir / "step-0000000050");
+  File(dir / "step-0000000050/rank-0-of-2.gvck.tmp", O_CREAT);
+  EXPECT_EQ(folder.set_aside_from(1), (std::vector{dir / "step-0000000040.unread"}));
+  EXPECT_FALSE(fs::exists(dir / "step-0000000050"));
 }
 
 TEST(CheckpointFolder, SaysWhereItCannotSaveAndKeepsWhatWasThere) {

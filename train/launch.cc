@@ -73,7 +73,9 @@ Place checked(Place place, const LauncherVariables& set) {
 void add_master(const LauncherVariables& set, Place& place) {
   place.master_address = set.text("MASTER_ADDR");
   const std::size_t port = set.number("MASTER_PORT");
-  require(port >= 1 && port <= 65535, set.source(), ": MASTER_PORT ", port, " found, 1 to 65535 expected");
+  // torchrun may listen on MASTER_PORT itself, so that rank 0 uses the next port.
+  require(port >= 1 && port <= 65534, set.source(), ": MASTER_PORT ", port,
+          " found, 1 to 65534 expected, since workers meet on the next port");
   place.master_port = static_cast<std::uint16_t>(port);
 }
 
@@ -85,11 +87,13 @@ Place own_place(const LauncherVariables& set) {
   return place;
 }
 
+// Scripts that set the variables themselves often leave out the last two: then this worker is taken to
+// be the only one on its machine, as in a pod of Kubernetes.
 Place torchrun_place(const LauncherVariables& set) {
   Place place{.rank = set.number("RANK"),
               .size = set.number("WORLD_SIZE"),
-              .local_rank = set.number("LOCAL_RANK"),
-              .local_size = set.number("LOCAL_WORLD_SIZE")};
+              .local_rank = set.number_or("LOCAL_RANK", 0),
+              .local_size = set.number_or("LOCAL_WORLD_SIZE", 1)};
   add_master(set, place);
   return place;
 }
@@ -99,7 +103,6 @@ Place open_mpi_place(const LauncherVariables& set) {
               .size = set.number("OMPI_COMM_WORLD_SIZE"),
               .local_rank = set.number("OMPI_COMM_WORLD_LOCAL_RANK"),
               .local_size = set.number("OMPI_COMM_WORLD_LOCAL_SIZE")};
-  place.run = set.text_or("PMIX_NAMESPACE", set.text_or("OMPI_MCA_ess_base_jobid", ""));
   return place;
 }
 
@@ -143,10 +146,15 @@ Place slurm_place(const LauncherVariables& set) {
   const std::string tasks = set.text_or("SLURM_STEP_TASKS_PER_NODE", set.text_or("SLURM_TASKS_PER_NODE", ""));
   place.local_size = slurm_tasks_here(set, tasks, set.number_or("SLURM_NODEID", 0));
   if (place.local_size == 0) place.local_size = place.size;
-  if (const std::string job = set.text_or("SLURM_JOB_ID", ""); !job.empty()) {
-    place.run = job + "." + set.text_or("SLURM_STEP_ID", "0") + "." + set.text_or("SLURM_RESTART_COUNT", "0");
-  }
   return place;
+}
+
+// srun sets PMI's variables too, if the MPI of the cluster wants them. mpiexec under Slurm starts its
+// helpers by srun, one per machine: then the two differ, and PMI's are right.
+bool set_by_srun(const Place& pmi, const LauncherVariables& slurm) {
+  if (!slurm.any({"SLURM_PROCID"})) return false;
+  const Place place = slurm_place(slurm);
+  return place.rank == pmi.rank && place.size == pmi.size;
 }
 
 // A new temporary folder; the destructor deletes it.
@@ -300,15 +308,19 @@ double now_seconds() {
 
 // What has happened so far.
 struct Outcome {
-  int failed = 0;       // exit code of the first worker that failed; 0: none has
-  int signal = 0;       // that this process received before any worker failed; 0: none
-  double deadline = 0;  // when the remaining workers are to be killed; 0: never
-  bool killed = false;  // we have killed the remaining workers
+  int failed = 0;         // exit code of the first worker that failed; 0: none has
+  int failed_0 = 0;       // exit code of rank 0, if it failed
+  std::size_t first = 0;  // the rank of the first worker that failed
+  int signal = 0;         // that this process received before any worker failed; 0: none
+  double deadline = 0;    // when the remaining workers are to be killed; 0: never
+  bool killed = false;    // we have killed the remaining workers
 
   void worker_ended(std::size_t rank, int status, double limit) {
     if (status == 0) return;
     const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (failed == 0) first = rank;
     if (failed == 0) failed = code;
+    if (rank == 0) failed_0 = code;
     if (deadline == 0) deadline = now_seconds() + limit;
     if (!WIFSIGNALED(status) || killed || signal != 0) return;
     std::fprintf(stderr, "gravac: worker %zu was killed by signal %d (%s)\n", rank, WTERMSIG(status),
@@ -336,28 +348,25 @@ std::optional<Place> place_from_environment(const Variables& variables) {
   std::optional<Place> place;
   if (mpirun.any({"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"})) {
     place = checked(open_mpi_place(mpirun), mpirun);
-  } else if (mpirun.any({"PMI_RANK", "PMI_SIZE"})) {
+  } else if (mpirun.any({"PMI_RANK", "PMI_SIZE"}) && !set_by_srun(pmi_place(mpirun), slurm)) {
     place = checked(pmi_place(mpirun), mpirun);
   } else if (slurm.any({"SLURM_PROCID"})) {
     place = checked(slurm_place(slurm), slurm);
   }
   // Job scripts for mpirun and Slurm often set MASTER_ADDR and MASTER_PORT themselves, for torch.
-  if (place && variables("MASTER_ADDR")) add_master(place->source == "slurm" ? slurm : mpirun, *place);
+  if (place && variables("MASTER_ADDR") && variables("MASTER_PORT"))
+    add_master(place->source == "slurm" ? slurm : mpirun, *place);
   return place;
 }
 
 Meeting meeting_of(const Place& place, const std::string& out) {
   if (!place.store.empty()) return {.file = place.store};
-  if (!place.master_address.empty()) {
-    // torchrun may listen on MASTER_PORT itself, so that rank 0 uses the next port.
-    require(place.master_port < 65535, place.source,
-            ": MASTER_PORT 65535 found, at most 65534 expected, since workers meet on the next port");
+  if (!place.master_address.empty())
     return {.address = place.master_address, .port = static_cast<std::uint16_t>(place.master_port + 1)};
-  }
   require(!out.empty(), place.source,
           ": the workers have nowhere to meet; give --out, a folder that all of them can reach, ",
           "or set MASTER_ADDR and MASTER_PORT");
-  return {.file = out + "/meeting." + place.source + (place.run.empty() ? "" : "." + place.run)};
+  return {.file = out + "/meeting"};
 }
 
 unsigned share_of_cores(const Place& place) {
@@ -395,6 +404,9 @@ int run_workers(const Launch& launch) {
     outcome.killed = true;
     workers.send(SIGKILL);
   }
+  // Of errors that all workers meet alike, only rank 0 tells. If it did not meet this one, we do.
+  if (outcome.failed == 2 && outcome.failed_0 != 2)
+    std::fprintf(stderr, "gravac: worker %zu ended with exit code 2\n", outcome.first);
   return outcome.signal != 0 ? 128 + outcome.signal : outcome.failed;
 }
 

@@ -16,9 +16,8 @@ struct Place {
   std::string source;                          // launcher: "gravac", "torchrun", "mpirun" or "slurm"
   // How the workers find each other; see meeting_of().
   std::string store;           // from run_workers(): path of a file that does not exist yet
-  std::string master_address;  // from torchrun: MASTER_ADDR
+  std::string master_address;  // from torchrun or a job script: MASTER_ADDR
   std::uint16_t master_port = 0;
-  std::string run;  // a name that no other run has; empty if the launcher gives none
 };
 
 // Looks up an environment variable by name; nothing if it is not set.
@@ -27,13 +26,14 @@ using Variables = std::function<std::optional<std::string>(const std::string& na
 Variables process_environment();
 
 // Reads this process's place from the variables of the first launcher that has set any, in this
-// order: our own run_workers(), torchrun, Open MPI, PMI (MPICH and others), Slurm. Returns nothing if
-// no launcher has. Throws Error if a launcher's variables are incomplete or contradict each other.
+// order: our own run_workers(), torchrun, Open MPI, PMI (MPICH and others), Slurm. Slurm's srun may set
+// PMI's variables too; if they tell the same rank, Slurm's count, which say more. Returns nothing if no
+// launcher has. Throws Error if a launcher's variables are incomplete or contradict each other.
 std::optional<Place> place_from_environment(const Variables& variables);
 
-// Where the workers meet to set up Gloo: in a file that all of them can reach, or at a TCP store that
-// rank 0 opens on port MASTER_PORT + 1. Under mpirun or Slurm without MASTER_ADDR it is a file in
-// `out`, the run's shared folder; if `out` is empty too, meeting_of() throws Error.
+// Where the workers meet to set up Gloo: at a TCP store that rank 0 opens on port MASTER_PORT + 1, or,
+// where there is no MASTER_ADDR, through a file that all of them can reach. Under mpirun or Slurm that
+// is a file in `out`, the run's shared folder; if `out` is empty too, meeting_of() throws Error.
 struct Meeting {
   std::string file;
   std::string address;

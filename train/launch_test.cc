@@ -84,7 +84,7 @@ TEST(Launch, OurOwnWorkersComeFirstAndMpirunBeforeSlurm) {
 
 TEST(Launch, AnIncompleteSetIsAnErrorThatNamesWhatIsMissing) {
   const std::pair<Map, std::vector<std::string>> cases[] = {
-      {kTorchrun, {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
+      {kTorchrun, {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}},
       {kOpenMpi,
        {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
         "OMPI_COMM_WORLD_LOCAL_SIZE"}},
@@ -116,7 +116,8 @@ TEST(Launch, ContradictionsAreRefused) {
       "other");
   map["LOCAL_RANK"] = "0";
   map["MASTER_PORT"] = "70000";
-  EXPECT_EQ(refusal(map), "torchrun: MASTER_PORT 70000 found, 1 to 65535 expected");
+  EXPECT_EQ(refusal(map),
+            "torchrun: MASTER_PORT 70000 found, 1 to 65534 expected, since workers meet on the next port");
 }
 
 TEST(Launch, SlurmTellsHowManyTasksEachNodeHas) {
@@ -140,11 +141,30 @@ TEST(Launch, WorkersMeetInAFileOrAtAnAddressOrSayWhatIsMissing) {
   EXPECT_EQ(meeting_of(*place(kTorchrun), "").address, "node1");
   EXPECT_EQ(meeting_of(*place(kTorchrun), "").port, 29501);  // torchrun itself uses 29500
   Map slurm = kSlurm;
-  slurm.insert({{"SLURM_JOB_ID", "77"}, {"SLURM_STEP_ID", "2"}});
-  EXPECT_EQ(meeting_of(*place(slurm), "out").file, "out/meeting.slurm.77.2.0");
+  EXPECT_EQ(meeting_of(*place(slurm), "out").file, "out/meeting");
   EXPECT_THROW(meeting_of(*place(slurm), ""), Error);
-  slurm.insert({{"MASTER_ADDR", "node1"}, {"MASTER_PORT", "1234"}});
+  slurm["MASTER_ADDR"] = "node1";  // set for something else: no port
+  EXPECT_EQ(meeting_of(*place(slurm), "out").file, "out/meeting");
+  slurm["MASTER_PORT"] = "1234";
   EXPECT_EQ(meeting_of(*place(slurm), "").address, "node1");
+}
+
+TEST(Launch, ScriptsMaySetFourVariablesOnly) {
+  Map map = kTorchrun;
+  map.erase("LOCAL_RANK");
+  map.erase("LOCAL_WORLD_SIZE");
+  EXPECT_EQ(place(map)->local_rank, 0u);
+  EXPECT_EQ(place(map)->local_size, 1u);
+}
+
+TEST(Launch, UnderSlurmPmiCountsOnlyIfItTellsAnotherRank) {
+  Map both = kSlurm;
+  both.insert({{"PMI_RANK", "5"}, {"PMI_SIZE", "8"}});
+  EXPECT_EQ(place(both)->source, "slurm");
+  EXPECT_EQ(place(both)->local_size, 4u);
+  both["PMI_RANK"] = "6";  // mpiexec, whose helper srun has started as 5 of 8
+  EXPECT_EQ(place(both)->source, "mpirun");
+  EXPECT_EQ(place(both)->rank, 6u);
 }
 
 TEST(Launch, CoresAreSharedOutAmongTheWorkersHere) {

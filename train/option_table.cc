@@ -87,7 +87,9 @@ constexpr TrainOption kAfter[] = {
     {{kOutput, "out", text, "DIR", "", "Folder for reports and checkpoints"}, may_differ},
     {{kOutput, "checkpoint-every", count, "STEPS", "0", "Steps between checkpoints; 0: one at the end"},
      same},
-    {{kOutput, "resume", flag, "", "false", "Continue from the last checkpoint in --out"}, same},
+    {{kOutput, "resume", choice, "true|false|or-begin", "false",
+      "Continue from the last checkpoint in --out; or-begin: begin at step 0 if there is none"},
+     same},
     {{kOutput, "json", flag, "", "false", "Print the summary as JSON"}, may_differ},
     {{kOutput, "config", text, "FILE", "", "Read options from a TOML file"}, may_differ},
 };

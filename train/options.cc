@@ -175,7 +175,7 @@ void check_training(const Checked& in) {
           " found, one of the two expected");
   require(!in.has("steps") || in.count("warmup") <= in.count("steps"), in.quote("warmup"),
           " is longer than the run, ", in.quote("steps"));
-  require(in.has("out") || !in.on("resume"), in.source("resume"),
+  require(in.has("out") || in.text("resume") == "false", in.source("resume"),
           " needs --out, the folder with the checkpoints");
   require(in.has("out") || in.count("checkpoint-every") == 0, in.quote("checkpoint-every"),
           " needs --out, the folder for the checkpoints");
@@ -308,7 +308,9 @@ TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
   if (in.has("link")) out.link = link_of(in.text("link"), in.source("link"));
   if (in.has("emulate")) out.emulate = emulate_of(in["emulate"]);
   out.checkpoint_every = in.count("checkpoint-every");
-  out.resume = in.on("resume");
+  out.start = in.on("resume")                   ? TrainOptions::Start::resume
+              : in.text("resume") == "or-begin" ? TrainOptions::Start::resume_or_begin
+                                                : TrainOptions::Start::anew;
   out.out = in.text("out");
   out.json = in.on("json");
   out.threads = static_cast<unsigned>(in.count("threads"));

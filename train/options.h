@@ -64,7 +64,8 @@ struct TrainOptions {
   std::optional<Emulate> emulate;
 
   std::size_t checkpoint_every = 0;  // steps; 0: at the end only
-  bool resume = false;
+  enum class Start { anew, resume, resume_or_begin };
+  Start start = Start::anew;  // --resume: from the newest checkpoint; or-begin: anew if there is none
   std::string out;
   bool json = false;
   unsigned threads = 0;   // 0: this worker's share of the cores

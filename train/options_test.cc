@@ -63,7 +63,7 @@ std::string fields(const TrainOptions& o) {
     link(o.emulate->link);
   }
   all << o.checkpoint_every << '\n'
-      << o.resume << '\n'
+      << static_cast<int>(o.start) << '\n'
       << o.out << '\n'
       << o.json << '\n'
       << o.threads << '\n';

@@ -39,23 +39,57 @@ double gain_of(const StepReport& report) {
   return report.sent == Send::dense ? 1 : report.gain_error_fed[report.sent == Send::minimum ? 0 : 1];
 }
 
+// "top1 0.7120" or "ppl 83.20"
+std::string short_name(const Evaluation& evaluation) {
+  char text[64];
+  std::snprintf(text, sizeof(text), evaluation.text ? "ppl %.2f" : "top1 %.4f",
+                evaluation.value(evaluation.metric()));
+  return text;
+}
+
 }  // namespace
 
-Outputs::Outputs(const TrainOptions& options, std::uint64_t step)
-    : options_(options), began_(clock_.now()), last_line_(began_), progress_(progress_on_stderr()) {
-  if (!options.out.empty()) open(step);
+Outputs::Outputs(const TrainOptions& options, const Trainer& trainer, bool finished)
+    : options_(options),
+      finished_(finished),
+      began_(clock_.now()),
+      last_line_(began_),
+      progress_(progress_on_stderr()) {
+  if (!options.out.empty() && !finished) open(trainer);
+  if (trainer.last_evaluation()) metric_ = short_name(*trainer.last_evaluation());
+  const std::string after = " after step " + std::to_string(trainer.steps());
+  if (finished) {
+    note("gravac: the run in " + options.out + " has ended already," + after + "; nothing is left to do");
+  } else if (trainer.steps() > 0) {
+    note("gravac: resumed" + after);
+  }
 }
 
 // The summary of an earlier run is removed: until this run has ended there is none.
-void Outputs::open(std::uint64_t step) {
+void Outputs::open(const Trainer& trainer) {
+  const std::uint64_t step = trainer.steps();
   std::filesystem::create_directories(options_.out);
   write_whole(path("config.toml"), options_.config);
   std::filesystem::remove(path("summary.json"));
-  for (const char* name : {"steps.jsonl", "evals.jsonl"}) LineFile::cut(path(name), step);
+  // Steps are counted from 0, so that the last line of those that are done is of step - 1. An evaluation
+  // has the number of steps that are done.
+  LineFile::cut(path("steps.jsonl"), step);
+  LineFile::cut(path("evals.jsonl"), step > 0 ? step + 1 : 0);
   steps_.emplace(path("steps.jsonl"));
   evals_.emplace(path("evals.jsonl"));
   events_ = std::make_unique<EventFile>(path("events"));
-  if (step > 0) events_->resume(static_cast<std::int64_t>(step));
+  if (step == 0) return;
+  events_->resume(static_cast<std::int64_t>(step));
+  // TensorBoard now forgets the evaluation made at this very step, too: tell it again.
+  const auto& last = trainer.last_evaluation();
+  if (last && last->step == step) event(*last);
+}
+
+void Outputs::event(const Evaluation& evaluation) {
+  const auto at = static_cast<std::int64_t>(evaluation.step);
+  events_->scalar("test/loss", evaluation.loss, at);
+  events_->scalar("test/" + evaluation.metric(), evaluation.value(evaluation.metric()), at);
+  events_->flush();  // evaluations are rare and wanted soon; steps are written in blocks
 }
 
 void Outputs::step(const Trainer& trainer, const Stepped& stepped) {
@@ -105,14 +139,11 @@ void Outputs::step(const Trainer& trainer, const Stepped& stepped) {
 }
 
 void Outputs::evaluation(const Trainer& trainer, const Evaluation& evaluation) {
-  char text[64];
-  std::snprintf(text, sizeof(text), evaluation.text ? "ppl %.2f" : "top1 %.4f",
-                evaluation.value(evaluation.metric()));
-  metric_ = text;
+  metric_ = short_name(evaluation);
   last_line_ = clock_.now();  // the next step's rate shall not include the evaluation
   if (!evals_) return;
   nlohmann::ordered_json line = {{"schema", 1},
-                                 {"step", trainer.steps()},
+                                 {"step", evaluation.step},
                                  {"effective_steps", trainer.effective_steps()},
                                  {"train_seconds", trainer.costs().seconds},
                                  {"bytes_sent", static_cast<std::uint64_t>(trainer.costs().bytes_sent)},
@@ -124,10 +155,7 @@ void Outputs::evaluation(const Trainer& trainer, const Evaluation& evaluation) {
     line["top5"] = evaluation.top5;
   }
   evals_->write(line.dump());
-  const auto at = static_cast<std::int64_t>(trainer.steps());
-  events_->scalar("test/loss", evaluation.loss, at);
-  events_->scalar("test/" + evaluation.metric(), evaluation.value(evaluation.metric()), at);
-  events_->flush();  // evaluations are rare and wanted soon; steps are written in blocks
+  event(evaluation);
   warn_once();
 }
 
@@ -141,7 +169,8 @@ void Outputs::warn_once() {
 void Outputs::summary(const Summary& summary) {
   progress_.finish();
   const std::string json = to_json(summary, options_);
-  if (!options_.out.empty()) {
+  const bool there = finished_ && std::filesystem::exists(path("summary.json"));
+  if (!options_.out.empty() && !there) {
     try {
       write_whole(path("summary.json"), json + "\n");
     } catch (const Error& error) {

@@ -20,9 +20,10 @@ namespace gravac::train {
 // constructor throws; when a file fails later, training goes on without it.
 class Outputs {
  public:
-  // At step 0 begins new files. At a later step, after a resume, cuts the lines of that step and later
-  // ones off the existing files and appends to them.
-  Outputs(const TrainOptions& options, std::uint64_t step);
+  // At step 0 begins new files. At a later step, after a resume, cuts the lines of later steps off the
+  // existing files and appends to them. Of a run that had finished already no file is touched, except
+  // that the summary is written if there is none.
+  Outputs(const TrainOptions& options, const Trainer& trainer, bool finished);
 
   void step(const Trainer& trainer, const Stepped& stepped);
   void evaluation(const Trainer& trainer, const Evaluation& evaluation);
@@ -34,10 +35,12 @@ class Outputs {
 
  private:
   std::string path(std::string_view name) const { return options_.out + "/" + std::string(name); }
-  void open(std::uint64_t step);
+  void open(const Trainer& trainer);
+  void event(const Evaluation& evaluation);
   void warn_once();
 
   const TrainOptions& options_;
+  bool finished_;  // before this process began
   SteadyClock clock_;
   double began_ = 0, last_line_ = 0;
   double rate_ = 0;  // steps per second, smoothed

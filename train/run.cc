@@ -76,18 +76,20 @@ class Rank {
   int run() {
     begin();
     const std::size_t eval_every = options_.eval_every > 0 ? options_.eval_every : trainer_.steps_per_epoch();
-    bool stop = trainer_.done();
+    bool stop = finished();
     while (!stop) {
       // The step's exchange tells all ranks about the signal, so that they stop after the same step.
       if (signal_caught) trainer_.request_stop();
       const Stepped stepped = trainer_.step();
-      summary_.bad_steps = stepped.report.bad_steps;
-      summary_.effective_steps = stepped.report.effective_steps;
       if (outputs_) outputs_->step(trainer_, stepped);
       pause_clock();  // evaluations and checkpoints do not count as training time
       const bool asked = stepped.report.stop_requested;
       stop = asked || trainer_.done();
-      if (!asked && (stop || trainer_.steps() % eval_every == 0)) stop |= evaluate();
+      if (!asked && (stop || trainer_.steps() % eval_every == 0)) {
+        const Evaluation evaluation = trainer_.evaluate();
+        if (outputs_) outputs_->evaluation(trainer_, evaluation);
+        stop |= finished();
+      }
       const bool due = options_.checkpoint_every > 0 && trainer_.steps() % options_.checkpoint_every == 0;
       if (stop || due) save();
       ended_early_ = asked;
@@ -106,30 +108,52 @@ class Rank {
     if (watch_) watch_->go_on();
   }
 
-  // Resumes, or makes sure that no earlier run is overwritten; then opens the outputs on rank 0.
+  // Resumes, or makes sure that no earlier run is overwritten; then opens the outputs on rank 0. A run
+  // that has ended already keeps its files as they are.
   void begin() {
-    if (options_.resume) {
-      resume();
-    } else {
-      const bool empty = !folder_ || folder_->list().empty();
+    const std::vector<CheckpointFolder::Entry> entries = checkpoints();
+    if (options_.start == TrainOptions::Start::anew) {
       require(
-          all_agree(around_.plain, empty), "train: ", options_.out,
+          entries.empty(), "train: ", options_.out,
           " holds the checkpoints of an earlier run; give --resume to continue that run, or another --out");
+    } else {
+      resume(entries);
     }
     if (around_.comm.rank() != 0) return;
-    if (folder_) folder_->drop_from(trainer_.steps() + 1);
-    outputs_.emplace(options_, trainer_.steps());
-    if (trainer_.steps() > 0)
-      outputs_->note("gravac: resumed after step " + std::to_string(trainer_.steps()));
+    std::vector<std::string> aside;
+    if (folder_) aside = folder_->set_aside_from(trainer_.steps() + 1);
+    outputs_.emplace(options_, trainer_, finished());
+    for (const std::string& name : aside) outputs_->note("gravac: kept, but not used: " + name);
   }
 
-  // Loads the newest checkpoint that all ranks can read. Without any, training begins at step 0.
-  void resume() {
-    std::vector<CheckpointFolder::Entry> entries = folder_->list();
-    all_agree(around_.plain, true);  // waits: no rank may change the folder before all have listed it
+  // The checkpoints that are there, newest first, as rank 0 finds them: on a network disk others may
+  // not see all of them yet, and all ranks must try the same ones.
+  std::vector<CheckpointFolder::Entry> checkpoints() {
+    std::vector<double> mine;
+    if (folder_ && around_.comm.rank() == 0) {
+      for (const auto& entry : folder_->list()) {
+        mine.push_back(static_cast<double>(entry.step));
+        mine.push_back(static_cast<double>(entry.ranks));
+      }
+    }
+    const double count = static_cast<double>(mine.size());
+    const auto size = static_cast<std::size_t>(around_.plain.all_gather(std::span(&count, 1))[0]);
+    if (size == 0) return {};
+    mine.resize(size);
+    const std::vector<double> all = around_.plain.all_gather(std::span<const double>(mine));
+    std::vector<CheckpointFolder::Entry> entries;
+    for (std::size_t i = 0; i < size; i += 2) {
+      entries.push_back({static_cast<std::uint64_t>(all[i]), static_cast<std::size_t>(all[i + 1])});
+    }
+    return entries;
+  }
+
+  // Loads the newest checkpoint that all ranks can read. With or-begin, training begins at step 0 where
+  // there is none at all. If there are some and none can be read, that is an error, and all stay.
+  void resume(const std::vector<CheckpointFolder::Entry>& entries) {
     for (const CheckpointFolder::Entry& entry : entries) {
       std::vector<Checkpoint> states(entry.ranks);
-      std::string trouble;
+      bool readable = true;
       try {
         // A rank needs its own state only, unless another number of ranks has saved: then the
         // residuals of all old ranks are dealt out to the new ones.
@@ -138,24 +162,27 @@ class Rank {
           if (entry.ranks != around_.comm.size() || mine) states[rank] = folder_->load(entry, rank);
         }
       } catch (const Error& error) {
-        trouble = error.what();
-        std::fprintf(stderr, "gravac: %s; trying an older checkpoint\n", trouble.c_str());
+        readable = false;
+        std::fprintf(stderr, "gravac: rank %zu cannot read a checkpoint: %s\n", around_.comm.rank(),
+                     error.what());
       }
-      if (!all_agree(around_.plain, trouble.empty())) continue;
+      if (!all_agree(around_.plain, readable)) continue;
       trainer_.load(states);
       return;
     }
-    if (around_.comm.rank() == 0)
-      std::fprintf(stderr, "gravac: no checkpoint in %s; training begins at step 0\n", options_.out.c_str());
+    require(entries.empty(), "train: none of the checkpoints in ", options_.out,
+            " can be read by all workers, so there is nothing to resume; no file was changed");
+    require(options_.start == TrainOptions::Start::resume_or_begin, "train: no checkpoint in ", options_.out,
+            " to resume; --resume=or-begin begins at step 0 where there is none");
   }
 
-  // Evaluates on the test data. Returns whether the value of --until is reached.
-  bool evaluate() {
-    summary_.last = trainer_.evaluate();
-    if (outputs_) outputs_->evaluation(trainer_, *summary_.last);
-    if (!options_.until || !summary_.last->reaches(*options_.until)) return false;
-    summary_.reached = {trainer_.steps(), trainer_.costs().seconds};
-    return true;
+  // Whether all steps are done, or the last evaluation has reached the value of --until.
+  bool finished() {
+    const auto& last = trainer_.last_evaluation();
+    const bool reached =
+        options_.until && last && last->step == trainer_.steps() && last->reaches(*options_.until);
+    if (reached) summary_.reached = {trainer_.steps(), trainer_.costs().seconds};
+    return reached || trainer_.done();
   }
 
   // Saves a checkpoint. If that fails on any rank, training goes on and older checkpoints are kept.
@@ -176,6 +203,9 @@ class Rank {
     rusage usage = {};
     getrusage(RUSAGE_SELF, &usage);
     summary_.steps = trainer_.steps();
+    summary_.effective_steps = trainer_.effective_steps();
+    summary_.bad_steps = trainer_.bad_steps();
+    summary_.last = trainer_.last_evaluation();
     summary_.ranks = around_.comm.size();
     summary_.entries = trainer_.entries();
     summary_.costs = trainer_.costs();
@@ -232,13 +262,15 @@ std::unique_ptr<Comm> make_comm(const TrainOptions& options, const std::optional
   }
   if (!place || place->size == 1) return nullptr;
   const Meeting meeting = meeting_of(*place, options.out);
-  return make_gloo_comm({.store = meeting.file,
-                         .address = meeting.address,
-                         .port = meeting.port,
-                         .rank = place->rank,
-                         .size = place->size,
-                         .timeout = timeout,
-                         .interface = options.interface});
+  return make_gloo_comm(
+      {.store = meeting.file,
+       .address = meeting.address,
+       .port = meeting.port,
+       .rank = place->rank,
+       .size = place->size,
+       .timeout = timeout,
+       .interface = options.interface,
+       .say = [](const std::string& line) { std::fprintf(stderr, "gravac: %s\n", line.c_str()); }});
 }
 
 // One worker in real time. Without other workers it is a group of one.

@@ -52,6 +52,22 @@ void copy_into(std::span<float> target, const std::vector<float>& source) {
   std::copy(source.begin(), source.end(), target.begin());
 }
 
+// A turn to compute, given back also when computing throws: else the ranks that wait for it would hang.
+class Turn {
+ public:
+  explicit Turn(std::counting_semaphore<>* turns) : turns_(turns) {
+    if (turns_) turns_->acquire();
+  }
+  ~Turn() {
+    if (turns_) turns_->release();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  std::counting_semaphore<>* turns_;
+};
+
 }  // namespace
 
 double Evaluation::value(const std::string& metric) const {
@@ -130,7 +146,7 @@ bool Trainer::done() const {
 
 // Forward and backward on this rank's batch; returns the loss.
 double Trainer::compute(const Batch& batch) {
-  if (around_.turns) around_.turns->acquire();
+  const Turn turn(around_.turns);
   module_->train();
   model_.zero_gradient();
   torch::Tensor loss;
@@ -151,7 +167,6 @@ double Trainer::compute(const Batch& batch) {
     missing_[bucket_of_[s]] = 1;
     segment_ready(s);
   }
-  if (around_.turns) around_.turns->release();
   return loss.item<double>();
 }
 
@@ -170,6 +185,7 @@ Stepped Trainer::step() {
   sgd_.step(model_.weights(), model_.gradient(), stepped.learning_rate);
   ++steps_;
   effective_ = stepped.report.effective_steps;
+  bad_steps_ = stepped.report.bad_steps;
 
   const StepReport& report = stepped.report;
   costs_.seconds += around_.clock.now() - began;
@@ -189,7 +205,20 @@ Stepped Trainer::step() {
 Evaluation Trainer::evaluate() {
   const torch::NoGradGuard no_grad;
   average_buffers(*module_, around_.plain);
-  if (around_.turns) around_.turns->acquire();
+  const std::vector<double> all = sum_over_ranks(around_.plain, evaluate_my_share());
+  const double n = std::max(all[3], 1.0);
+  last_evaluation_ = {.step = steps_,
+                      .loss = all[0] / n,
+                      .top1 = all[1] / n,
+                      .top5 = all[2] / n,
+                      .ppl = std::exp(all[0] / n),
+                      .text = around_.data.shape().kind == Shape::Kind::tokens};
+  return *last_evaluation_;
+}
+
+// Sums over this rank's share of the test data: loss, right at first, right among five, and how many.
+std::array<double, 4> Trainer::evaluate_my_share() {
+  const Turn turn(around_.turns);
   module_->eval();
   const std::size_t size = around_.data.test_size(), ranks = around_.comm.size(), rank = around_.comm.rank();
   const std::size_t begin = size * rank / ranks, end = size * (rank + 1) / ranks;
@@ -206,15 +235,7 @@ Evaluation Trainer::evaluate() {
     top5 += right.sum().item<double>();
     count += static_cast<double>(test.target.numel());
   }
-  if (around_.turns) around_.turns->release();
-  const double mine[] = {loss, top1, top5, count};
-  const std::vector<double> all = sum_over_ranks(around_.plain, mine);
-  const double n = std::max(all[3], 1.0);
-  return {.loss = all[0] / n,
-          .top1 = all[1] / n,
-          .top5 = all[2] / n,
-          .ppl = std::exp(all[0] / n),
-          .text = around_.data.shape().kind == Shape::Kind::tokens};
+  return {loss, top1, top5, count};
 }
 
 std::uint64_t Trainer::digest() {
@@ -228,6 +249,11 @@ Checkpoint Trainer::save() {
   state.add("batch", std::to_string(options_.batch));
   state.add("progress",
             std::vector<double>{static_cast<double>(steps_), effective_, static_cast<double>(drops_)});
+  state.add("bad steps", std::vector<double>{static_cast<double>(bad_steps_)});
+  if (const auto& last = last_evaluation_) {
+    state.add("evaluation", std::vector<double>{static_cast<double>(last->step), last->loss, last->top1,
+                                                last->top5, last->ppl});
+  }
   state.add("costs",
             std::vector<double>{costs_.seconds, costs_.bytes_sent, costs_.entries_sent, costs_.dense_bytes,
                                 costs_.entries, costs_.compute_seconds, costs_.compress_seconds,
@@ -263,6 +289,10 @@ void Trainer::load(const std::vector<Checkpoint>& states) {
   // Read everything before anything is changed.
   const std::vector<double> progress = state.numbers("progress", 3), costs = state.numbers("costs", 10),
                             factors = state.numbers("steps_per_factor");
+  // Checkpoints of earlier versions have neither of these two.
+  const std::vector<double> bad = state.has("bad steps") ? state.numbers("bad steps", 1) : std::vector{0.0};
+  const std::vector<double> last =
+      state.has("evaluation") ? state.numbers("evaluation", 5) : std::vector<double>{};
   require(factors.size() % 2 == 0, "checkpoint: 'steps_per_factor' has an odd number of entries");
   std::vector<std::vector<float>> weights, velocity;
   for (const Segment& segment : model_.layout().segments()) {
@@ -293,6 +323,16 @@ void Trainer::load(const std::vector<Checkpoint>& states) {
   steps_ = static_cast<std::uint64_t>(progress[0]);
   effective_ = progress[1];
   drops_ = static_cast<std::size_t>(progress[2]);
+  bad_steps_ = static_cast<std::uint64_t>(bad[0]);
+  last_evaluation_.reset();
+  if (!last.empty()) {
+    last_evaluation_ = {.step = static_cast<std::uint64_t>(last[0]),
+                        .loss = last[1],
+                        .top1 = last[2],
+                        .top5 = last[3],
+                        .ppl = last[4],
+                        .text = around_.data.shape().kind == Shape::Kind::tokens};
+  }
   costs_ = {costs[0], costs[1], costs[2], costs[3], costs[4], costs[5],
             costs[6], costs[7], costs[8], costs[9], {}};
   for (std::size_t i = 0; i < factors.size(); i += 2) costs_.steps_per_factor[factors[i]] = factors[i + 1];

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -43,6 +44,7 @@ struct Stepped {
 
 // How good the model is on the test data, all ranks together.
 struct Evaluation {
+  std::uint64_t step = 0;  // how many steps the model had been trained
   double loss = 0, top1 = 0, top5 = 0, ppl = 0;
   bool text = false;
 
@@ -78,6 +80,9 @@ class Trainer {
 
   std::uint64_t steps() const { return steps_; }
   double effective_steps() const { return effective_; }
+  std::uint64_t bad_steps() const { return bad_steps_; }
+  // The last evaluation, perhaps before a resume; nothing if there was none.
+  const std::optional<Evaluation>& last_evaluation() const { return last_evaluation_; }
   // How far the run has come, and how far it goes: in steps or effective steps.
   double position() const;
   double total() const { return total_; }
@@ -91,6 +96,7 @@ class Trainer {
 
  private:
   double compute(const Batch& batch);
+  std::array<double, 4> evaluate_my_share();
   void make_engine();
   void segment_ready(std::size_t segment);
 
@@ -113,6 +119,8 @@ class Trainer {
   double total_ = 0;
   std::uint64_t steps_ = 0;
   double effective_ = 0;
+  std::uint64_t bad_steps_ = 0;
+  std::optional<Evaluation> last_evaluation_;
   std::size_t drops_ = 0;
   Costs costs_;
   std::vector<std::size_t> samples_;

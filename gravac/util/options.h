@@ -29,7 +29,9 @@ struct OptionInfo {
   std::string_view group;  // the heading under which help and docs show it
   std::string_view name;   // "factor-min": --factor-min, GRAVAC_FACTOR_MIN, factor_min in Python
   Kind kind = Kind::text;
-  std::string_view value;          // what stands for the value in help: "STEPS"; of a choice: "a|b|c"
+  // What stands for the value in help: "STEPS"; of a choice: "a|b|c". A choice "true|..." can be
+  // given as a flag without a value, which means true.
+  std::string_view value;
   std::string_view default_value;  // as text; empty if there is none, or if it depends on other options
   std::string_view help;           // one sentence, without a full stop
   // For numbers: the allowed range. If above_least or below_most, that end is not part of it.

@@ -1,0 +1,89 @@
+#include "adapters/gloo_roll_call.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <tuple>
+
+namespace gravac {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// What a rank says: the number of its run, and its rank.
+using Word = std::array<std::uint64_t, 2>;
+
+// A call to another rank.
+struct Call {
+  Socket socket;
+  bool said = false;
+  Clock::time_point refused = Clock::time_point::max();  // its process has ended
+
+  void go_on(const Word& word) {
+    if (said || refused != Clock::time_point::max()) return;
+    int error = socket.open() ? 0 : ECONNREFUSED;
+    socklen_t length = sizeof(error);
+    pollfd ready = {.fd = socket.get(), .events = POLLOUT, .revents = 0};
+    if (error == 0 && poll(&ready, 1, 0) == 0) return;  // still connecting
+    if (error == 0) getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    said = error == 0 && send(socket.get(), word.data(), sizeof(word), MSG_NOSIGNAL) == sizeof(word);
+    if (!said) refused = Clock::now();
+  }
+};
+
+// A call from another rank, of which perhaps only a part has arrived.
+struct Heard {
+  Socket socket;
+  Word word = {};
+  std::size_t bytes = 0;
+
+  bool complete() {
+    char* room = reinterpret_cast<char*>(word.data());
+    const ssize_t got = recv(socket.get(), room + bytes, sizeof(word) - bytes, 0);
+    if (got > 0) bytes += static_cast<std::size_t>(got);
+    return bytes == sizeof(word);
+  }
+};
+
+}  // namespace
+
+RollCall::RollCall(std::size_t rank, std::uint64_t run, const std::string& address) : rank_(rank), run_(run) {
+  std::tie(listener_, endpoint_) = listen_at(address, SOMAXCONN);
+}
+
+std::vector<std::size_t> RollCall::missing(std::chrono::duration<double> patience) {
+  // What a process said before it ended may arrive a little later than the news that it has ended.
+  constexpr std::chrono::seconds kLate(1);
+  const auto end = Clock::now() + patience;
+  const Word word = {run_, rank_};
+  std::vector<Call> calls;
+  for (const Endpoint& other : all_) calls.push_back({.socket = start_connecting(other)});
+  std::vector<Heard> heard;
+  std::vector<bool> alive(all_.size());
+  alive[rank_] = true;
+  for (;;) {
+    for (int socket;
+         (socket = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;)
+      heard.push_back({.socket = Socket(socket)});
+    for (Heard& one : heard) {
+      if (one.complete() && one.word[0] == run_ && one.word[1] < alive.size()) alive[one.word[1]] = true;
+    }
+    std::vector<std::size_t> missing;
+    bool settled = true;  // nothing more can come, and everybody was told
+    for (std::size_t r = 0; r < all_.size(); ++r) {
+      if (r != rank_) calls[r].go_on(word);
+      if (!alive[r]) missing.push_back(r);
+      const bool ended = calls[r].refused < Clock::now() - kLate;
+      settled &= r == rank_ || ended || (alive[r] && (calls[r].said || calls[r].refused < Clock::now()));
+    }
+    if (settled || Clock::now() >= end) return missing;
+    pollfd ready = {.fd = listener_.get(), .events = POLLIN, .revents = 0};
+    poll(&ready, 1, 20);
+  }
+}
+
+}  // namespace gravac

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "adapters/sockets.h"
+
+namespace gravac {
+
+// Finds out which ranks are missing after an operation has failed. Every rank listens on a port of its
+// own from the start. One that notices a failure connects to all others and says that it is alive; the
+// kernel keeps that for those that notice later, even if the sender has ended by then. No rank is needed
+// for others to find each other: any may be the one that is missing.
+class RollCall {
+ public:
+  // `run`: a number that only this run has. Listens at an address of this machine.
+  RollCall(std::size_t rank, std::uint64_t run, const std::string& address);
+
+  const Endpoint& endpoint() const { return endpoint_; }
+  // Where all ranks listen, by rank.
+  void set_all(std::vector<Endpoint> all) { all_ = std::move(all); }
+
+  // Tells all others that this rank is alive, and returns the ranks that did not do the same within
+  // `patience`. Does not wait for ranks whose process has ended.
+  std::vector<std::size_t> missing(std::chrono::duration<double> patience);
+
+ private:
+  std::size_t rank_;
+  std::uint64_t run_;
+  Socket listener_;
+  Endpoint endpoint_;
+  std::vector<Endpoint> all_;
+};
+
+}  // namespace gravac
