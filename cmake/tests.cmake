@@ -124,3 +124,10 @@ if(TARGET gravac_python)
   endforeach()
   set_tests_properties(python_examples PROPERTIES DEPENDS python_wheel)
 endif()
+
+# Part of the Gloo adapter, but in need of neither torch nor Gloo: so it runs under the sanitizers too.
+if(NOT CMAKE_BUILD_TYPE STREQUAL Release)
+  add_executable(gloo_roll_call_test adapters/gloo_roll_call_test.cc adapters/gloo_roll_call.cc adapters/sockets.cc)
+  target_link_libraries(gloo_roll_call_test PRIVATE gravac_testing)
+  add_test(NAME gloo_roll_call COMMAND gloo_roll_call_test)
+endif()
