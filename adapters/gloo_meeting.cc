@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <sstream>
@@ -39,7 +40,7 @@ template <class Attempt>
 bool until(Clock::time_point end, const Attempt& attempt) {
   while (!attempt()) {
     if (Clock::now() >= end) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   return true;
 }
@@ -150,6 +151,16 @@ class Guest {
     address_ = options_.interface.empty() ? route_to(at.address) : own_addresses(options_.interface).front();
   }
 
+  // The same for a place that may belong to another run, or to another program.
+  bool entered(const Endpoint& at) {
+    try {
+      enter(at);
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  }
+
   void find(const Endpoint& at) {
     waiting_.set("rank 0 to listen at " + at.text());
     require(until(end_, [&] { return reachable(at, std::chrono::seconds(1)); }), "gloo: rank 0 of ",
@@ -166,9 +177,7 @@ class Guest {
       if (!invitation) return false;
       last = "rank 0 to listen where " + options_.store + " says";
       for (const Endpoint& at : invitation->endpoints()) {
-        if (!reachable(at, std::chrono::seconds(1))) continue;
-        enter(at);
-        if (run_ == invitation->run) return true;  // else it is another run's
+        if (reachable(at, std::chrono::seconds(1)) && entered(at) && run_ == invitation->run) return true;
       }
       return false;
     });
@@ -184,12 +193,16 @@ class Guest {
     put(*store_, key("guest", options_.rank), std::to_string(options_.size) + " " + address_);
   }
 
-  std::vector<std::size_t> missing() {
-    std::vector<std::size_t> all;
-    for (std::size_t r = 0; r < options_.size; ++r) {
-      if (!store_->check({key("guest", r)})) all.push_back(r);
-    }
-    if (!all.empty()) waiting_.set(name_ranks(all) + " of " + std::to_string(options_.size) + " to start");
+  // Takes off the list the ranks that have come since.
+  void strike(std::vector<std::size_t>& absent) {
+    std::erase_if(absent, [&](std::size_t r) { return store_->check({key("guest", r)}); });
+    if (absent.empty()) return;
+    waiting_.set(name_ranks(absent) + " of " + std::to_string(options_.size) + " to start");
+  }
+
+  std::vector<std::size_t> everybody() const {
+    std::vector<std::size_t> all(options_.size);
+    std::iota(all.begin(), all.end(), std::size_t{0});
     return all;
   }
 
@@ -217,9 +230,9 @@ class Guest {
   // Rank 0 decides whether all have come, so that all say the same. If not, it keeps the store open until
   // those that have come know.
   void judge() {
-    std::vector<std::size_t> absent;
+    std::vector<std::size_t> absent = everybody();
     until(end_, [&] {
-      absent = missing();
+      strike(absent);
       const auto invitation = options_.store.empty() ? std::nullopt : Invitation::read(options_.store);
       require(!invitation || invitation->run == run_, "gloo: rank 0 is taken by another process");
       return absent.empty();
@@ -235,10 +248,11 @@ class Guest {
   }
 
   void hear_judgement() {
-    std::vector<std::size_t> absent;
+    std::vector<std::size_t> absent = everybody();
+    unsigned asked = 0;
     const bool judged = until(end_, [&] {
       if (store_->check({"verdict"})) return true;
-      absent = missing();
+      if (asked++ % 50 == 0) strike(absent);  // once a second: all ranks ask, and rank 0 answers them all
       return false;
     });
     if (!judged) {
@@ -275,7 +289,15 @@ class Guest {
 }  // namespace
 
 Met meet(const GlooOptions& options, WaitingFor& waiting) {
-  return Guest(options, waiting).arrive();
+  try {
+    return Guest(options, waiting).arrive();
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {  // from the store
+    const std::string cause = error.what();
+    throw Error("gloo: rank " + std::to_string(options.rank) + " lost rank 0 while it waited for " +
+                waiting.get() + " (" + cause.substr(0, cause.find('\n')) + ")");
+  }
 }
 
 }  // namespace gravac
