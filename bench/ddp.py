@@ -9,6 +9,7 @@ The links: loopback as it is, and 100 Mbit/s (by network namespaces and tc, whic
 in the same processes. Their models share one set of weights; each has its own gradients and buckets.
 
 Columns, in milliseconds, medians over steps:
+  steps    over how many steps: few where a step takes seconds, and then the median says little
   step     forward, backward with the exchange, and optimizer, on rank 0
   exposed  the step less a step without any exchange (no_sync): how long training waits for the exchange
   hook     how long the hook works in a step, on the rank where that is shortest: on the others it includes waiting
@@ -242,7 +243,7 @@ class Runner:
             self.hook.seconds()
 
     def result(self):
-        found = {"step": statistics.median(self.step_seconds), "hook": None}
+        found = {"steps": len(self.step_seconds), "step": statistics.median(self.step_seconds), "hook": None}
         if self.hook_seconds:
             ranks = [None] * dist.get_world_size()
             dist.all_gather_object(ranks, self.hook_seconds)
@@ -420,12 +421,14 @@ def measure(processes, link, quick):
 # The results.
 
 
-def show(title, results):
+def show(title, results, shaped=False):
+    note = {"PowerSGD rank 1": ", in series"} | ({"ours, progress": ", interval 1"} if shaped else {})
     plain, alone = results["plain DDP"]["step"], results["alone"]["step"]
-    print(f"\n{title}\n{'':24}{'step':>9}{'exposed':>9}{'hook':>9}{'of plain':>9}")
+    print(f"\n{title}\n{'':28}{'steps':>6}{'step':>9}{'exposed':>9}{'hook':>9}{'of plain':>9}")
     for name, found in results.items():
         hook = f"{1e3 * found['hook']:.1f}" if found["hook"] is not None else "-"
-        line = f"{name:24}{1e3 * found['step']:9.1f}{1e3 * (found['step'] - alone):9.1f}{hook:>9}"
+        line = f"{name + note.get(name, ''):28}{found['steps']:6}"
+        line += f"{1e3 * found['step']:9.1f}{1e3 * (found['step'] - alone):9.1f}{hook:>9}"
         line += f"{found['step'] / plain:9.2f}"
         if "factor" in found:
             parts = ", ".join(f"{part} {1e3 * seconds:.1f}" for part, seconds in found["parts"].items())
@@ -481,7 +484,7 @@ def main():
             continue
         with Link(processes) as link:
             everything[processes, True] = measure(processes, link, arguments.quick)
-        show(f"{processes} processes, 100 Mbit", everything[processes, True])
+        show(f"{processes} processes, 100 Mbit", everything[processes, True], shaped=True)
     show_goals(everything)
     print(f"\n{time.monotonic() - began:.0f} s in all")
 

@@ -3,60 +3,46 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
-#include <algorithm>
-#include <chrono>
-#include <limits>
+#include <cstdint>
+#include <tuple>
 
 namespace gravac::bench {
 namespace {
 
-template <class Work>
-double least_seconds(int repeats, const Work& work) {
-  double least = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < repeats; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    work();
-    least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  return least;
+at::Tensor tensor_of(const float* values, std::size_t entries) {
+  static const bool one_thread = (at::set_num_threads(1), true);
+  (void)one_thread;
+  return at::from_blob(const_cast<float*>(values), {static_cast<std::int64_t>(entries)});
 }
 
-at::Tensor positions_of_topk(const at::Tensor& values, std::int64_t keep) {
-  return std::get<1>(at::topk(values.abs(), keep, -1, true, false));
+std::int64_t keep(std::size_t entries, double factor) {
+  return static_cast<std::int64_t>(static_cast<double>(entries) / factor);
+}
+
+at::Tensor positions_of_topk(const at::Tensor& values, std::int64_t count) {
+  return std::get<1>(at::topk(values.abs(), count, -1, true, false));
 }
 
 }  // namespace
 
-TorchTimes torch_times(const float* gradient, const float* residual, std::size_t entries, double minimum,
-                       double candidate, int repeats, std::size_t& kept) {
-  at::set_num_threads(1);
-  const auto n = static_cast<std::int64_t>(entries);
-  const at::Tensor g = at::from_blob(const_cast<float*>(gradient), {n});
-  const at::Tensor r = at::from_blob(const_cast<float*>(residual), {n});
-  const auto keep_minimum = static_cast<std::int64_t>(static_cast<double>(n) / minimum);
-  const auto keep_candidate = static_cast<std::int64_t>(static_cast<double>(n) / candidate);
+std::size_t torch_topk(const float* values, std::size_t entries, double factor) {
+  return static_cast<std::size_t>(
+      positions_of_topk(tensor_of(values, entries), keep(entries, factor)).numel());
+}
 
-  // e = g + r, both levels, both gains, the new residual.
-  const auto step = [&](bool multi_level) {
-    const at::Tensor e = g + r;
-    const at::Tensor first = positions_of_topk(e, keep_minimum);
-    const at::Tensor survivors = e.index_select(0, first);
-    const at::Tensor second = multi_level
-                                  ? first.index_select(0, positions_of_topk(survivors, keep_candidate))
-                                  : positions_of_topk(e, keep_candidate);
-    const at::Tensor sent = e.index_select(0, second);
-    const at::Tensor gain = at::stack({sent.square().sum(), survivors.square().sum()}) / e.square().sum();
-    at::Tensor left = e.clone();
-    left.index_fill_(0, second, 0);
-    return left.numel() + gain.numel();
-  };
-
-  TorchTimes times;
-  times.topk = least_seconds(
-      repeats, [&] { kept = static_cast<std::size_t>(positions_of_topk(g, keep_candidate).numel()); });
-  times.multi_level = least_seconds(repeats, [&] { step(true); });
-  times.direct = least_seconds(repeats, [&] { step(false); });
-  return times;
+std::size_t torch_step(const float* gradient, const float* residual, std::size_t entries, double minimum,
+                       double candidate, bool multi_level) {
+  const at::Tensor e = tensor_of(gradient, entries) + tensor_of(residual, entries);
+  const at::Tensor first = positions_of_topk(e, keep(entries, minimum));
+  const at::Tensor survivors = e.index_select(0, first);
+  const at::Tensor second =
+      multi_level ? first.index_select(0, positions_of_topk(survivors, keep(entries, candidate)))
+                  : positions_of_topk(e, keep(entries, candidate));
+  const at::Tensor sent = e.index_select(0, second);
+  const at::Tensor gains = at::stack({sent.square().sum(), survivors.square().sum()}) / e.square().sum();
+  at::Tensor left = e.clone();  // the new residual
+  left.index_fill_(0, second, 0);
+  return gains.numel() == 2 && left.numel() == e.numel() ? static_cast<std::size_t>(sent.numel()) : 0;
 }
 
 }  // namespace gravac::bench

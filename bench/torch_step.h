@@ -4,17 +4,15 @@
 
 namespace gravac::bench {
 
-// The same work in PyTorch operations, on one thread, as a user would write it.
-// Times are in seconds.
-struct TorchTimes {
-  double topk = 0;         // one torch.topk
-  double multi_level = 0;  // a whole step, the second level from the survivors of the first
-  double direct = 0;       // a whole step, both levels from the whole gradient
-};
+// The same work in PyTorch operations, on one thread, as a user would write it. Both return how many entries
+// they would send.
 
-// Over `entries` numbers at factors `minimum` and `candidate`; the least of
-// `repeats` runs each. `kept` is how many torch.topk returned.
-TorchTimes torch_times(const float* gradient, const float* residual, std::size_t entries, double minimum,
-                       double candidate, int repeats, std::size_t& kept);
+// The positions of the largest magnitudes, by one torch.topk.
+std::size_t torch_topk(const float* values, std::size_t entries, double factor);
+
+// A whole step with error feedback. The second level is chosen from the survivors of the first
+// (`multi_level`), or from the whole gradient.
+std::size_t torch_step(const float* gradient, const float* residual, std::size_t entries, double minimum,
+                       double candidate, bool multi_level);
 
 }  // namespace gravac::bench

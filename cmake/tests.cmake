@@ -131,3 +131,10 @@ if(NOT CMAKE_BUILD_TYPE STREQUAL Release)
   target_link_libraries(gloo_roll_call_test PRIVATE gravac_testing)
   add_test(NAME gloo_roll_call COMMAND gloo_roll_call_test)
 endif()
+
+# The commands in README.md and docs/python.md, copied and run as they stand. All three install into one venv.
+if(TARGET gravac_python AND Torch_FOUND AND TARGET gravac_program)
+  add_test(NAME commands COMMAND ${PROJECT_SOURCE_DIR}/tests/commands ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+  set_tests_properties(commands PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 3600)
+  set_tests_properties(commands python_wheel python_examples PROPERTIES RESOURCE_LOCK venv_torch)
+endif()
