@@ -73,6 +73,7 @@ gravac_test(wire/rounding)
 gravac_test(wire/wire)
 
 add_test(NAME layering COMMAND ${PROJECT_SOURCE_DIR}/tests/layering ${PROJECT_SOURCE_DIR})
+add_test(NAME soak COMMAND ${PROJECT_SOURCE_DIR}/tests/soak ${PROJECT_SOURCE_DIR})
 if(Torch_FOUND)  # only then are there models and data to name
   add_test(NAME cli COMMAND ${PROJECT_SOURCE_DIR}/tests/cli $<TARGET_FILE:gravac_program>)
   add_test(NAME docs COMMAND ${PROJECT_SOURCE_DIR}/tests/docs $<TARGET_FILE:gravac_program> ${PROJECT_SOURCE_DIR})
