@@ -120,8 +120,15 @@ class MpiComm final : public Comm {
     return static_cast<int>(size);
   }
 
-  // Starts an operation and waits for it, at most until the timeout. If it fails, finds out which ranks
-  // are missing and throws Error.
+  // Whether another rank's operation has failed and it calls the roll.
+  bool roll_is_called() const {
+    int called = 0;
+    MPI_Iprobe(MPI_ANY_SOURCE, kRollTag, roll_, &called, MPI_STATUS_IGNORE);
+    return called;
+  }
+
+  // Starts an operation and waits for it, until the timeout or another rank's roll call. If it fails, finds
+  // out which ranks are missing and throws Error.
   template <class Start>
   void wait(const char* operation, const Start& start_operation) {
     const auto start = std::chrono::steady_clock::now();
@@ -129,7 +136,11 @@ class MpiComm final : public Comm {
     int error = start_operation(&request), done = 0;
     while (error == MPI_SUCCESS && !done) {
       error = MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-      if (done || std::chrono::steady_clock::now() - start > timeout_) break;
+      const Seconds waited = std::chrono::steady_clock::now() - start;
+      if (done || waited > timeout_) break;
+      // A rank that entered this operation late answers a roll call at once, not when its own timeout ends:
+      // it would be taken for missing. Short waits need not look.
+      if (waited > std::chrono::milliseconds(100) && roll_is_called()) break;
       sched_yield();  // if there are more ranks than cores, another one may need this core
     }
     if (error == MPI_SUCCESS && done) return;
@@ -142,14 +153,13 @@ class MpiComm final : public Comm {
   // The ranks that do not report after a failed operation: every rank that is alive sends a byte to every
   // other one, as soon as it notices the failure.
   std::vector<std::size_t> call_roll(double waited) {
-    constexpr int tag = 1;
     static const char kHere = 1;  // static: sends to dead ranks never complete and keep its address
     std::vector<char> heard(size_);
     std::vector<MPI_Request> sends(size_, MPI_REQUEST_NULL), receives(size_, MPI_REQUEST_NULL);
     for (std::size_t r = 0; r < size_; ++r) {
       if (r == rank_) continue;
-      MPI_Irecv(&heard[r], 1, MPI_CHAR, static_cast<int>(r), tag, roll_, &receives[r]);
-      MPI_Isend(&kHere, 1, MPI_CHAR, static_cast<int>(r), tag, roll_, &sends[r]);
+      MPI_Irecv(&heard[r], 1, MPI_CHAR, static_cast<int>(r), kRollTag, roll_, &receives[r]);
+      MPI_Isend(&kHere, 1, MPI_CHAR, static_cast<int>(r), kRollTag, roll_, &sends[r]);
     }
     const auto missing =
         missing_ranks(rank_, size_, roll_call_patience(timeout_, waited), [&](std::size_t r) {
@@ -161,6 +171,8 @@ class MpiComm final : public Comm {
     }
     return missing;
   }
+
+  static constexpr int kRollTag = 1;
 
   Seconds timeout_;
   MPI_Comm comm_ = MPI_COMM_NULL, roll_ = MPI_COMM_NULL;

@@ -11,12 +11,15 @@
 
 namespace gravac {
 
-// After a failed operation the ranks hold a roll call, to name the ranks that are missing. A rank that
-// is alive notices the failure at the latest when its own timeout ends, so that the roll call lasts for
-// the rest of the timeout, plus 0.8 s for ranks that entered the operation a little later.
+// After a failed operation the ranks hold a roll call, to name the ranks that are missing. A rank that is
+// alive notices the failure when its own timeout ends or before, so the roll call lasts for the rest of
+// this rank's timeout, and then a quarter of the timeout longer: for ranks that entered the operation a
+// little later than this one, and for machines so busy that an answer takes a while. At most 3 s longer,
+// because `gravac train` ends workers that are still there 5 s after the timeout.
 inline std::chrono::duration<double> roll_call_patience(std::chrono::duration<double> timeout,
                                                         double waited) {
-  return std::chrono::duration<double>(std::max(0.0, timeout.count() - waited) + 0.8);
+  const double longer = std::clamp(timeout.count() / 4, 0.8, 3.0);
+  return std::chrono::duration<double>(std::max(0.0, timeout.count() - waited) + longer);
 }
 
 // Asks answered(r) about every other rank r, over and over, until all have answered or `patience` is

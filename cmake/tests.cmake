@@ -73,6 +73,7 @@ gravac_test(wire/rounding)
 gravac_test(wire/wire)
 
 add_test(NAME layering COMMAND ${PROJECT_SOURCE_DIR}/tests/layering ${PROJECT_SOURCE_DIR})
+add_test(NAME soak COMMAND ${PROJECT_SOURCE_DIR}/tests/soak ${PROJECT_SOURCE_DIR})
 if(Torch_FOUND)  # only then are there models and data to name
   add_test(NAME cli COMMAND ${PROJECT_SOURCE_DIR}/tests/cli $<TARGET_FILE:gravac_program>)
   add_test(NAME docs COMMAND ${PROJECT_SOURCE_DIR}/tests/docs $<TARGET_FILE:gravac_program> ${PROJECT_SOURCE_DIR})
@@ -100,18 +101,21 @@ if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
   set_tests_properties(tensorboard PROPERTIES SKIP_RETURN_CODE 77)
 endif()
 
-# Real processes over real backends. Those that tell time run alone.
+# Real processes over real backends.
 if(TARGET gravac_mpi AND TARGET gravac_gloo)
   foreach(backend gloo mpi)  # a program each: torch takes a second to load
     add_executable(rank_${backend} tests/rank.cc)
     target_link_libraries(rank_${backend} PRIVATE gravac_${backend} gravac_flags CLI11::CLI11)
     target_compile_options(rank_${backend} PRIVATE -O1)
-    foreach(scenario laws refuse straggler kill stop)
+    set(scenarios laws refuse straggler kill stop)
+    if(backend STREQUAL mpi)
+      list(APPEND scenarios late)
+    endif()
+    foreach(scenario IN LISTS scenarios)
       add_test(NAME ${backend}_${scenario}
                COMMAND ${PROJECT_SOURCE_DIR}/tests/processes $<TARGET_FILE:rank_${backend}> ${backend} ${scenario})
       set_tests_properties(${backend}_${scenario} PROPERTIES TIMEOUT 600)
     endforeach()
-    set_tests_properties(${backend}_straggler ${backend}_kill ${backend}_stop PROPERTIES RUN_SERIAL TRUE)
   endforeach()
   target_compile_definitions(rank_gloo PRIVATE GRAVAC_GLOO)
 endif()

@@ -39,7 +39,6 @@ void write_messages(const std::string& folder) {
       sparse.positions.back() = 3999;  // a long gap
       write(folder, wire.encode(sparse, {1, 2, 0, 4000}, values));
     }
-    write(folder, wire.encode_values(std::vector<float>(50, 1.5f), {1, 2, 0, 50}, values));
   }
 }
 

@@ -5,7 +5,8 @@
 // Scenarios:
 //   laws            all compressors, policies and exchanges
 //   run             trains for ever and writes the number of each step to a file: to be killed
-//   straggler       trains until a report names a straggler
+//   straggler       rank 2 is slow in one step; writes to a file whom the report of the next one names
+//   late            rank 1 stops for ever in the middle, and rank 2 is late for the operation that then fails
 //   mismatch        rank 1 is configured with another compressor
 //   damage, replay  rank 1 receives a message with a flipped bit, or the message of the step before
 
@@ -13,6 +14,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -68,7 +70,7 @@ class SometimesDense final : public Policy {
   unsigned step_ = 0;
 };
 
-// A policy of the table that changes its factors often enough for a run of 200 steps.
+// A policy of the table that changes its factors often enough for a run of 100 steps.
 EngineSetup setup_of(const std::string& policy, const Layout& layout, std::size_t ranks) {
   Options options = options_from_string(
       "factor=20 factor-min=5 factor-max=40 ladder=geometric epsilon=0.4 window=5 smoothing=0.5 interval=3");
@@ -89,10 +91,10 @@ struct Selection {
   Values values = Values::fp32;
 };
 
-// Runs 200 steps. Throws Error unless all ranks get the same means, dense steps equal a plain all-reduce,
+// Runs 100 steps. Throws Error unless all ranks get the same means, dense steps equal a plain all-reduce,
 // and nothing is lost: the gradients of all ranks add up to the means that arrived plus the residuals.
 void run(Comm& comm, const Selection& selection) {
-  const std::size_t n = 2000, steps = 200;
+  const std::size_t n = 2000, steps = 100;
   const std::string what = selection.compressor + ", " + selection.policy + ", " +
                            (selection.route ? std::string(to_string(*selection.route)) : "auto");
   SteadyClock clock;
@@ -117,7 +119,7 @@ void run(Comm& comm, const Selection& selection) {
     require(plain == gradient, "a dense step differs from a plain all-reduce with ", what);
   }
   // Both kinds of steps must have been tested.
-  require(dense >= 10, dense, " dense steps found, at least 10 expected with ", what);
+  require(dense >= 5, dense, " dense steps found, at least 5 expected with ", what);
   require(dense < steps || selection.policy != "static", "only dense steps found with ", what);
   const auto pending = testing::residual_of(aggregator);
   for (std::size_t i = 0; i < n; ++i) lost[i] -= pending[i];
@@ -192,21 +194,33 @@ void interfere(Comm& comm, bool replays) {
   }
 }
 
-// Trains until a report names a straggler, and writes its rank to a file. Steps take 20 ms, so that
-// tests/processes most likely stops a rank while it works, not while it waits for others.
+// Rank 2 takes 3 s longer than the others for step 5. The times of a step are known in the next one, whose
+// report must name it: writes whom it names to a file. In other steps a busy machine may hold up any rank.
 void find_straggler_among(Comm& comm, const std::string& out) {
   SteadyClock clock;
   Aggregator aggregator(layout_of(2000), make_static_policy(10), {}, comm, clock);
-  for (std::size_t step = 0; step < 3000; ++step) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  for (std::size_t step = 0; step < 10; ++step) {
+    if (step == 5 && comm.rank() == 2) std::this_thread::sleep_for(std::chrono::seconds(3));
     std::vector<float> gradient = gradient_of(2000, comm.rank(), step);
     const StepReport report = aggregator.aggregate(gradient, 1);
-    if (comm.rank() == 0) std::ofstream(out + "/step") << step << std::endl;
-    if (report.straggler < 0) continue;
+    if (step != 6) continue;
     std::ofstream(out + "/straggler." + std::to_string(comm.rank())) << report.straggler << std::endl;
-    return;
   }
-  throw Error("no report has named a straggler");
+}
+
+// After step 5, rank 1 stops for ever and rank 2 is late by three quarters of the timeout. When the others
+// give up, rank 2 has not waited long and would go on waiting.
+void come_late(Comm& comm, double timeout) {
+  SteadyClock clock;
+  Aggregator aggregator(layout_of(2000), make_static_policy(10), {}, comm, clock);
+  for (std::size_t step = 0;; ++step) {
+    if (step == 6 && comm.rank() == 1) raise(SIGSTOP);
+    if (step == 6 && comm.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(0.75 * timeout));
+    }
+    std::vector<float> gradient = gradient_of(2000, comm.rank(), step);
+    aggregator.aggregate(gradient, 1);
+  }
 }
 
 // Trains until another rank is killed or stopped, and an exchange throws.
@@ -256,6 +270,7 @@ int main(int argc, char** argv) {
     }
     if (scenario == "damage" || scenario == "replay") interfere(*comm, scenario == "replay");
     if (scenario == "straggler") find_straggler_among(*comm, out);
+    if (scenario == "late") come_late(*comm, timeout);
     if (scenario == "laws") laws(*comm);
     std::printf("ok\n");
   } catch (const std::exception& error) {

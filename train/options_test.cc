@@ -8,6 +8,7 @@
 #include "gravac/codec/select/compressor.h"
 #include "gravac/table_testing.h"
 #include "gravac/util/require.h"
+#include "train/files_testing.h"
 
 namespace gravac::train {
 namespace {
@@ -36,12 +37,6 @@ std::string refusal(std::string_view text) {
   return "accepted";
 }
 
-std::string write_file(const std::string& text) {
-  const std::string path = ::testing::TempDir() + "/options_test.toml";
-  std::ofstream(path) << text;
-  return path;
-}
-
 // The fields of the options as text, to compare two of them.
 std::string fields(const TrainOptions& o) {
   std::ostringstream all;
@@ -49,7 +44,12 @@ std::string fields(const TrainOptions& o) {
   all.precision(17);
   all << o.model << '\n' << o.data << '\n' << o.data_dir << '\n' << o.workers << '\n' << o.backend << '\n';
   for (const auto& [name, value] : o.engine) all << name << '=' << value << '\n';
-  all << o.overlap << '\n' << o.batch << '\n' << o.lr << '\n' << o.momentum << '\n' << o.weight_decay << '\n';
+  all << o.overlap << '\n'
+      << o.bucket << '\n'
+      << o.batch << '\n'
+      << o.lr << '\n'
+      << o.momentum << '\n'
+      << o.weight_decay << '\n';
   all << o.clip << '\n' << o.nesterov << '\n' << o.schedule << '\n' << o.warmup << '\n';
   for (const double share : o.decay_at) all << share << '\n';
   all << o.decay_by << '\n' << o.schedule_by_effective << '\n' << o.steps.value_or(0) << '\n';
@@ -94,13 +94,16 @@ TEST(Options, ReadBackFromThePrintedConfigAreTheSame) {
       "timeout=2.5",
       "epochs=1.5 workers=4 link=100mbit,1ms out=here resume=true checkpoint-every=10 json=true threads=2 "
       "interface=lo",
-      "emulate=workers=32,link=10gbit/50us,compute=60ms,compress=0.5ns batch=8 until=top5=0.9 overlap=false",
+      "emulate=workers=32,link=10gbit/50us,compute=60ms,compress=0.5ns batch=8 until=top5=0.9 overlap=false "
+      "bucket=2",
       "backend=mpi overlap=1 progress-exponent=0.5 tail-exponent=2 floor=0.25 threshold=0.125",
   };
+  const testing::Folder folder;
   for (const char* text : cases) {
     const TrainOptions given = parse(text);
+    std::ofstream(folder / "run.toml") << given.config;
     Settings settings;
-    add_file(settings, write_file(given.config));
+    add_file(settings, folder / "run.toml");
     EXPECT_EQ(fields(train_options(settings, kCatalog)), fields(given)) << text;
   }
 }
@@ -126,7 +129,7 @@ TEST(Options, HaveACompleteTable) {
       EXPECT_NO_THROW(canonical(option, std::string(option.default_value), "")) << option.name;
     }
   }
-  EXPECT_EQ(testing::table_defects(lines), "");
+  EXPECT_EQ(gravac::testing::table_defects(lines), "");
 }
 
 TEST(Options, OfTheLibraryAreAllInTheTable) {
@@ -256,6 +259,12 @@ TEST(Options, OutOfRangeAreRefusedInOneLine) {
       {"emulate=workers=0,link=1gbit,compute=1s",
        "--emulate: workers '0' found, a whole number from 1 to 4096 expected"},
       {"emulate=workers=4,link=1gbit,compute=60", "--emulate: '60' found, a time such as 60ms expected"},
+      {"emulate=workers=4,link=1gbit,50us,compute=60ms",
+       "--emulate: '50us' found, workers=N,link=RATE/DELAY,compute=TIME and optionally compress=TIME "
+       "expected"},
+      {"link=100parsec", "--link: link: '100parsec' found, a rate and a delay such as 100mbit,1ms expected"},
+      {"until=loss=2", "--until: 'loss=2' found, top1=SHARE, top5=SHARE or ppl=VALUE expected"},
+      {"timeout=0", "--timeout: '0' found, a number above 0, at most 1e+06 expected"},
       {"out=", "--out: nothing found, DIR expected"},
   };
   for (const auto& [text, message] : cases) EXPECT_EQ(refusal(text), message);
@@ -267,6 +276,7 @@ TEST(Options, OutOfRangeAreRefusedInOneLine) {
 TEST(Options, ThatContradictEachOtherAreRefusedInOneLine) {
   const std::pair<const char*, const char*> cases[] = {
       {"factor-min=100 factor-max=10", "--factor-min 100 is above --factor-max 10"},
+      {"policy=gravac factor-min=100 factor-max=10", "--factor-min 100 is above --factor-max 10"},
       {"policy=gravac factor-max=5", "--factor-min 10 is above --factor-max 5"},
       {"steps=5 epochs=1", "--steps 5 and --epochs 1 found, one of the two expected"},
       {"resume=true", "--resume needs --out, the folder with the checkpoints"},

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gravac/util/require.h"
+#include "train/files_testing.h"
 #include "train/option_table.h"
 
 namespace gravac::train {
@@ -13,8 +14,6 @@ namespace {
 
 class SettingsFile : public ::testing::Test {
  protected:
-  ~SettingsFile() override { std::remove(path_.c_str()); }
-
   Settings read(const std::string& text) const {
     std::ofstream(path_) << text;
     Settings settings;
@@ -30,7 +29,8 @@ class SettingsFile : public ::testing::Test {
     return "accepted";
   }
 
-  const std::string path_ = ::testing::TempDir() + "/settings_test.toml";
+  const testing::Folder folder_;
+  const std::string path_ = folder_ / "run.toml";
 };
 
 Settings variables(std::vector<const char*> environment) {

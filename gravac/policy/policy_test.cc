@@ -221,22 +221,40 @@ TEST(ProgressPolicy, FindsTheBestFactorWithinARung) {
   }
 }
 
+// Costs under which one factor alone can be used: it takes a second, all others for ever.
+struct OneFactor final : StepCosts {
+  OneFactor(double only, double dense_takes) : factor(only), dense(dense_takes) {}
+  double factor, dense;
+  double dense_seconds() const override { return dense; }
+  double sparse_seconds(double other) const override {
+    return std::abs(other / factor - 1) < 1e-9 ? 1 : 1e12;
+  }
+};
+
+// Whatever the factor at which gains were seen, the policy then knows what another one is worth: it leaves
+// dense for factor 12 where the curve with c0 = 17 says that this pays, and not where it just does not pay.
 TEST(ProgressPolicy, LearnsTheCurveFromAnyFactor) {
-  for (const double factor : {2.0, 20.0, 500.0}) {
-    const auto policy = make_progress_policy({});
-    PolicyState state = policy->save();
-    for (auto& [key, values] : state) {
-      if (key == "factor") values = {factor};
-    }
-    policy->load(state);
+  const auto rung = [](int i) { return 1.5 * std::exp2(i / 4.0); };
+  for (const double factor : {rung(2), rung(15), rung(33)}) {
+    const auto policy = make_progress_policy({.interval = 1});
+    const auto spend = [](Policy& p, const StepCosts& costs) { p.record({.costs = &costs}); };
+    spend(*policy, OneFactor(factor, 1e6));
+    ASSERT_EQ(factor_of(*policy), factor);
     for (int i = 0; i < 200; ++i) {
       policy->decide(with_gains(curve(factor, 17), curve(factor, 17)));
-      policy->record({});
+      spend(*policy, OneFactor(factor, 1e6));
     }
-    for (const auto& [key, values] : policy->save()) {
-      if (key != "log_c0") continue;
-      EXPECT_NEAR(std::exp(values[0]), 17, 0.1) << factor;
-    }
+    spend(*policy, OneFactor(factor, 0));
+    ASSERT_FALSE(policy->plan());
+    // Dense steps that take so long that factor 12 just pays if c0 is this.
+    const auto just_pays = [&](double c0) {
+      return OneFactor(rung(12), 1 / (0.9 * std::cbrt(curve(rung(12), c0))));
+    };
+    const auto other = policy->clone();
+    spend(*policy, just_pays(16.8));
+    spend(*other, just_pays(17.2));
+    EXPECT_EQ(factor_of(*policy), rung(12)) << factor;
+    EXPECT_EQ(factor_of(*other), 1) << factor;
   }
 }
 

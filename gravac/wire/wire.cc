@@ -30,7 +30,6 @@ enum Form : std::uint8_t {
   kPacked = 0,  // Rice codes: the shortest for most factors
   kBitmap = 1,  // a bit for each entry of the part
   kAll = 2,     // no positions; a value for every entry, 0 if it was not chosen
-  kKnown = 3,   // no positions; the receiver has them already
 };
 
 constexpr std::uint32_t kMagic = 0x43415647;  // "GVAC"
@@ -72,11 +71,10 @@ struct Wire::Opened {
 };
 
 // Starts a message: makes room for `body_bound` bytes after the header, and writes the header. Fields that
-// are not known yet (positions_bytes, exponent, checksum) are filled in later.
-void Wire::begin(std::uint8_t form, Values values, const Stamp& stamp, std::size_t count,
-                 std::size_t body_bound) {
+// are not known yet (form, positions_bytes, exponent, checksum) are filled in later.
+void Wire::begin(Values values, const Stamp& stamp, std::size_t count, std::size_t body_bound) {
   if (message_.size() < sizeof(Header) + body_bound) message_.resize(sizeof(Header) + body_bound);
-  const Header header{kMagic, kVersion,    form,          static_cast<std::uint8_t>(values),
+  const Header header{kMagic, kVersion,    kPacked,       static_cast<std::uint8_t>(values),
                       0,      stamp.begin, stamp.entries, static_cast<std::uint32_t>(count),
                       0,      stamp.step,  stamp.plan,    0};
   std::memcpy(message_.data(), &header, sizeof(header));
@@ -147,7 +145,7 @@ std::span<const std::byte> Wire::encode(SparseView sparse, const Stamp& stamp, V
   require(count <= entries, "wire: ", count, " positions found, at most ", entries, " expected");
   const std::size_t bound = std::max(packed_bound(count), bitmap_bytes(entries)) +
                             std::max(count, std::min(entries, 2 * count)) * bytes_of(values);
-  begin(kPacked, values, stamp, count, bound);
+  begin(values, stamp, count, bound);
   if (append_positions(sparse, stamp, values) != kAll) {
     append_values(sparse.values, values);
     return finish();
@@ -160,13 +158,6 @@ std::span<const std::byte> Wire::encode(SparseView sparse, const Stamp& stamp, V
   write_at(offsetof(Header, count), entries);
   for (std::size_t i = 0; i < count; ++i) decoded_[i] = decoded_[sparse.positions[i] - stamp.begin];
   decoded_.resize(count);
-  return finish();
-}
-
-std::span<const std::byte> Wire::encode_values(std::span<const float> values, const Stamp& stamp,
-                                               Values form) {
-  begin(kKnown, form, stamp, values.size(), values.size() * bytes_of(form));
-  append_values(values, form);
   return finish();
 }
 
@@ -184,7 +175,7 @@ Wire::Opened Wire::open(std::span<const std::byte> message, const Stamp& stamp) 
   require(header.version == kVersion, "wire: version ", int{header.version}, " found, ", int{kVersion},
           " expected");
   require(header.checksum == checksum_of(message), "wire: message damaged: its checksum does not match");
-  require(header.form <= kKnown && header.values <= static_cast<std::uint8_t>(Values::bf16),
+  require(header.form <= kAll && header.values <= static_cast<std::uint8_t>(Values::bf16),
           "wire: unknown form ", int{header.form}, " or values ", int{header.values});
   require(header.step == stamp.step, "wire: message of step ", header.step, " found, step ", stamp.step,
           " expected");
@@ -260,16 +251,6 @@ std::size_t Wire::decode_add(std::span<const std::byte> message, const Stamp& st
     for (std::size_t i = 0; i < positions_.size(); ++i) dense[positions_[i]] += scale * values_[i];
   }
   return opened.header.count;
-}
-
-void Wire::decode_add_values(std::span<const std::byte> message, const Stamp& stamp, float scale,
-                             std::span<float> values) {
-  const Opened opened = open(message, stamp);
-  require(opened.header.form == kKnown && opened.header.positions_bytes == 0 &&
-              opened.header.count == values.size(),
-          "wire: ", opened.header.count, " values found, ", values.size(), " expected");
-  read_values(opened.body, opened, values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] += scale * values_[i];
 }
 
 }  // namespace gravac

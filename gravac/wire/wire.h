@@ -32,9 +32,6 @@ class Wire {
   // shortest of three forms. REQUIRES: positions strictly ascending, within the stamp's part.
   std::span<const std::byte> encode(SparseView sparse, const Stamp& stamp, Values values);
 
-  // The message for values whose positions the receivers know.
-  std::span<const std::byte> encode_values(std::span<const float> values, const Stamp& stamp, Values form);
-
   // The values that receivers of the last encoded message get, one for each value passed in. They differ from
   // those passed in by rounding, which the sender keeps in its residual.
   std::span<const float> decoded() const { return decoded_; }
@@ -46,13 +43,9 @@ class Wire {
   std::size_t decode_add(std::span<const std::byte> message, const Stamp& stamp, float scale,
                          std::span<float> dense);
 
-  // The same for a message of encode_values(): adds `scale` times its i-th value to values[i].
-  void decode_add_values(std::span<const std::byte> message, const Stamp& stamp, float scale,
-                         std::span<float> values);
-
  private:
   struct Opened;
-  void begin(std::uint8_t form, Values values, const Stamp& stamp, std::size_t count, std::size_t body_bound);
+  void begin(Values values, const Stamp& stamp, std::size_t count, std::size_t body_bound);
   void write_at(std::size_t offset, std::size_t value);
   std::uint8_t append_positions(SparseView sparse, const Stamp& stamp, Values values);
   void append_values(std::span<const float> values, Values form);

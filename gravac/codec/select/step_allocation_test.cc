@@ -47,7 +47,7 @@ TEST(StepAllocation, AWarmStepAllocatesNothing) {
   for (const std::string& compressor : testing::all_compressors()) {
     for (const Granularity granularity : {Granularity::global, Granularity::layer}) {
       for (const unsigned threads : {1u, 2u}) {
-        const std::size_t n = 200'000;
+        const std::size_t n = 70'000;  // more than a chunk of the fused pass, so that two threads have work
         Step step(testing::uneven_layout(n),
                   {.compressor = compressor, .granularity = granularity, .threads = threads});
         std::vector<float> out(n);
