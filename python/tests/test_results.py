@@ -1,5 +1,6 @@
 """What comes out: dense is plain DDP, everything else is the C++ aggregator, nothing is lost."""
 
+import gravac_in_threads
 import pytest
 import torch
 from ranks import SHAPES, SIZES, Fed, ddp, flat, gradients_of, run
@@ -44,9 +45,8 @@ def test_dense_hook_is_plain_ddp_to_the_bit(size):
 
 def golden(size, options, steps=STEPS):
     """The means that the C++ aggregator gives, with ranks as threads."""
-    layout = [(f"ps.{i}", n, "fp32") for i, n in enumerate(SIZES)]
     given = [[bytes(_bytes_of(flat(gradients_of(rank, step)))) for step in range(steps)] for rank in range(size)]
-    means = _engine.run_in_threads(layout, {k: str(v) for k, v in options.items()}, given)
+    means = gravac_in_threads.means(SIZES, {k: str(v) for k, v in options.items()}, given)
     return [torch.frombuffer(bytearray(mean), dtype=torch.float32) for mean in means]
 
 
