@@ -149,6 +149,22 @@ def run(size: int, function: Callable, *arguments: Any, store: Optional[str] = "
     return [value for _, value in results]
 
 
+def _each(rank: int, function: Callable, cases: dict) -> dict:
+    found = {}
+    for name, arguments in cases.items():
+        try:
+            found[name] = function(rank, *arguments)
+        except BaseException as error:
+            raise AssertionError(f"case {name}") from error
+    return found
+
+
+def run_each(size: int, function: Callable, cases: dict) -> dict:
+    """By name of the case, what function(rank, *arguments) returned on each rank. One start for all cases."""
+    ranks = run(size, _each, function, cases)
+    return {name: [found[name] for found in ranks] for name in cases}
+
+
 def errors(size: int, function: Callable, *arguments: Any) -> List[str]:
     """The messages with which function(rank, ...) failed on each rank."""
     started = start(size, function, *arguments)

@@ -8,7 +8,7 @@ import types
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import SIZES, Fed, ddp, flat, gradients_of, run
+from ranks import SIZES, Fed, ddp, flat, gradients_of, run, run_each
 
 import gravac
 from gravac import _engine
@@ -76,18 +76,15 @@ def resume(rank, kind, momentum, options):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    "momentum, options",
-    [
-        (0.9, STATIC),
-        (0.9, dict(STATIC, memory="momentum")),
-        (0.0, dict(policy="static", factor=10, compressor="randomk")),
-        (0.0, dict(policy="accordion", factor_min=4, factor_max=40, interval=3, exchange="all-gather")),
-    ],
-    ids=["residual", "momentum", "randomk", "accordion"],
-)
-def test_goes_on_from_a_state_to_the_bit(kind, momentum, options):
-    run(2, resume, kind, momentum, options)
+def test_goes_on_from_a_state_to_the_bit(kind):
+    accordion = dict(policy="accordion", factor_min=4, factor_max=40, interval=3, exchange="all-gather")
+    cases = {
+        "residual": [kind, 0.9, STATIC],
+        "momentum": [kind, 0.9, dict(STATIC, memory="momentum")],
+        "randomk": [kind, 0.0, dict(policy="static", factor=10, compressor="randomk")],
+        "accordion": [kind, 0.0, accordion],
+    }
+    run_each(2, resume, cases)
 
 
 def save_one(rank, kind):
