@@ -49,8 +49,8 @@ def _own_group(given: Optional[Any], timeout: datetime.timedelta) -> Any:
         backend = dist.get_backend(given)
         if not any(name in backend for name in _CARRY_CPU_TENSORS):
             raise Error(
-                f"process_group: a {backend} group of {dist.get_world_size(given)} of {dist.get_world_size()} ranks"
-                " found, which cannot carry CPU tensors; call torch.distributed.new_group(ranks,"
+                f"process_group: a {backend} group of {dist.get_world_size(given)} of {dist.get_world_size()}"
+                " ranks found, which cannot carry CPU tensors; call torch.distributed.new_group(ranks,"
                 ' backend="gloo") on all ranks and pass that group (torch 2.1 and later: not needed)'
             ) from None
         return given

@@ -146,7 +146,8 @@ class Session:
         if self._check_every == 0 or self._steps == 0 or self._steps % self._check_every != 0:
             return
         arrays = [p.detach().cpu().contiguous() for p in parameters]  # no copy of what is there already
-        ranks = self._wait_for(self._engine.compare, [(a.data_ptr(), a.numel() * a.element_size()) for a in arrays])
+        places = [(array.data_ptr(), array.numel() * array.element_size()) for array in arrays]
+        ranks = self._wait_for(self._engine.compare, places)
         if ranks:
             raise Error(_difference(ranks, _names(parameters, model), self._check_every))
 

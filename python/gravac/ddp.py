@@ -73,9 +73,9 @@ class GravacState(Session):
             self._check_parameters(self._parameters, self._model)
             self._early = self._steps >= _STEPS_TO_SETTLE and self._fits(0, parameters)
         stage = Stage(bucket.buffer())
-        # With its devices a future makes their streams wait for the copy back, which may be asynchronous.
+        # A future that knows its GPU makes whoever takes its value wait for the copy back, which is asynchronous.
         device = stage.tensor.device
-        future = torch.futures.Future(devices=None if device.type == "cpu" else [device])
+        future: torch.futures.Future = torch.futures.Future(devices=[device] if device.type == "cuda" else None)
         self._arrived.append((parameters, stage, future))
         if self._early:
             if not self._fits(index, parameters):

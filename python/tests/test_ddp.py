@@ -124,7 +124,7 @@ def compiled(rank):
     return found
 
 
-needs_compile = pytest.mark.skipif(torch.__version__ < "2.6", reason="torch.compile of DDP: tested from torch 2.6 on")
+needs_compile = pytest.mark.skipif(torch.__version__ < "2.6", reason="torch.compile: tested from torch 2.6 on")
 
 
 @needs_compile

@@ -97,7 +97,8 @@ def test_aggregator_gives_what_the_cpp_aggregator_gives(size):
     for compressor, shared in COMPRESSORS.items():
         same = dict(compressor=compressor, exchange="shared" if shared else "reduce-scatter")
         cases[f"static, {compressor}"] = [dict(same, policy="static", factor=10)]
-        cases[f"accordion, {compressor}"] = [dict(same, policy="accordion", factor_min=4, factor_max=40, interval=2)]
+        accordion = dict(same, policy="accordion", factor_min=4, factor_max=40, interval=2)
+        cases[f"accordion, {compressor}"] = [accordion]
     for name, results in run_each(size, feed_aggregator, cases).items():
         expected = golden(size, {k.replace("_", "-"): v for k, v in cases[name][0].items()})
         for means in results:
