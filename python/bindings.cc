@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -16,10 +17,10 @@
 #include "adapters/roll_call.h"
 #include "gravac/codec/select/compressor.h"
 #include "gravac/comm/comm.h"
-#include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
 #include "gravac/engine.h"
 #include "gravac/reshard.h"
+#include "gravac/util/checksum.h"
 #include "gravac/util/clock.h"
 #include "gravac/util/require.h"
 
@@ -103,6 +104,7 @@ class PythonComm final : public Comm {
     {
       const py::gil_scoped_acquire gil;
       try {
+        peers_.attr("step") = step();
         const py::object answer = ask();
         if (!answer.is_none()) {
           const auto [missing, seconds, cause] =
@@ -196,32 +198,40 @@ class Session {
 
   Engine& engine() { return *engine_; }
 
+  // Compares arrays, given as addresses and lengths in bytes, with those of the other ranks, by their
+  // hashes. Returns nothing if all are equal, and the hashes of every array on every rank if not. Called
+  // between steps, on all ranks.
+  std::vector<std::vector<std::uint64_t>> compare(
+      const std::vector<std::pair<std::uintptr_t, std::size_t>>& arrays) {
+    std::vector<std::uint64_t> mine;
+    mine.reserve(arrays.size());
+    for (const auto& [address, bytes] : arrays) {
+      mine.push_back(
+          checksum({reinterpret_cast<const std::byte*>(address), bytes}));  // NOLINT: as floats_at()
+    }
+    const std::vector<std::uint64_t> whole = gather({checksum(std::as_bytes(std::span(mine)))});
+    if (std::all_of(whole.begin(), whole.end(), [&](std::uint64_t hash) { return hash == whole[0]; })) {
+      return {};
+    }
+    const std::vector<std::uint64_t> all = gather(mine);
+    std::vector<std::vector<std::uint64_t>> ranks;
+    for (auto begin = all.begin(); begin != all.end(); begin += static_cast<std::ptrdiff_t>(mine.size())) {
+      ranks.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(mine.size()));
+    }
+    return ranks;
+  }
+
  private:
+  std::vector<std::uint64_t> gather(const std::vector<std::uint64_t>& mine) {
+    std::vector<std::uint64_t> all(mine.size() * comm_.size());
+    comm_.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+    return all;
+  }
+
   PythonComm comm_;
   SteadyClock clock_;
   std::unique_ptr<Engine> engine_;
 };
-
-// The means of a few steps over ranks that are threads: what any other way of exchanging the same
-// gradients must give. gradients[rank][step] are floats. For tests.
-std::vector<py::bytes> run_in_threads(const Parameters& parameters, const Options& options,
-                                      const std::vector<std::vector<std::string>>& gradients) {
-  const Layout layout = make_layout(parameters);
-  std::vector<std::string> means;
-  {
-    const py::gil_scoped_release free;
-    run_ranks(gradients.size(), [&](Comm& comm) {
-      SteadyClock clock;
-      const auto engine = make_aggregator(layout, make_setup(parameters, options, comm.size()), comm, clock);
-      for (std::string gradient : gradients[comm.rank()]) {
-        engine->ready(0, {reinterpret_cast<float*>(gradient.data()), gradient.size() / sizeof(float)});
-        engine->finish(1);
-        if (comm.rank() == 0) means.push_back(gradient);
-      }
-    });
-  }
-  return {means.begin(), means.end()};
-}
 
 }  // namespace
 }  // namespace gravac
@@ -252,6 +262,7 @@ PYBIND11_MODULE(_engine, m) {
           "pause", [](Session& session) { session.engine().pause(); }, released)
       .def(
           "rescale", [](Session& session, float ratio) { session.engine().rescale(ratio); }, released)
+      .def("compare", &Session::compare, released)
       .def("save", [](Session& session) { return to_python(session.engine().save()); })
       .def("load",
            [](Session& session, const py::dict& state) { session.engine().load(from_python(state)); });
@@ -274,5 +285,6 @@ PYBIND11_MODULE(_engine, m) {
     for (const std::string_view name : policy_names()) all.append(py::str(std::string(name)));
     return all;
   });
-  m.def("run_in_threads", &run_in_threads);
+  // Adds a reference that is never dropped: the object is not destroyed, not even when the process ends.
+  m.def("keep_for_good", [](py::object object) { object.release(); });
 }

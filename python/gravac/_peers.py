@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import sys
 import threading
 import time
-from typing import Any, Callable, List, Optional, Set, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 import torch
 import torch.distributed as dist
@@ -16,7 +17,24 @@ from ._engine import Error
 Failure = Optional[Tuple[List[int], float, str]]
 
 _LOOK_UP = datetime.timedelta(seconds=0.25)  # how often a wait looks whether it was cancelled
-_meetings = 0  # groups made so far; alike on all ranks, since they are made together
+_DEFAULT_TIMEOUT = 1800.0  # seconds, as torch has it; for groups that do not tell theirs
+_WARN_AFTER = 10.0  # seconds of one wait after which late ranks are named; every warning doubles it
+_PATIENCE = 5.0  # seconds in which a rank that waits has noticed that another one has given up
+_CARRY_CPU_TENSORS = ("gloo", "mpi", "ucc", "undefined")  # "undefined": Gloo for the CPU, NCCL for the GPU
+_meetings: Dict[Tuple[int, ...], int] = {}  # by ranks: the groups made so far, equal on all of these ranks
+
+
+def _timeout_of(group: Optional[Any]) -> float:
+    """The timeout of a process group, in seconds; of the default group if that is None."""
+    whole = group if group is not None else dist.distributed_c10d._get_default_group()
+    cpu, cuda = torch.device("cpu"), torch.device("cuda")
+    # Since torch 2.0 a group has a backend for each kind of device, before that it is one.
+    for find in (lambda: whole._get_backend(cpu), lambda: whole._get_backend(cuda), lambda: whole):
+        try:
+            return float(find().options._timeout.total_seconds())
+        except (AttributeError, RuntimeError):
+            continue
+    return _DEFAULT_TIMEOUT
 
 
 def _own_group(given: Optional[Any], timeout: datetime.timedelta) -> Any:
@@ -27,7 +45,22 @@ def _own_group(given: Optional[Any], timeout: datetime.timedelta) -> Any:
         ranks = dist.get_process_group_ranks(given)
         return dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=True)
     except (AttributeError, TypeError):
-        return given  # torch before 2.1 makes a smaller group only if all processes take part: use it as it is
+        # Torch before 2.1 makes a smaller group only if all processes take part: use this one as it is.
+        backend = dist.get_backend(given)
+        if not any(name in backend for name in _CARRY_CPU_TENSORS):
+            raise Error(
+                f"process_group: a {backend} group of {dist.get_world_size(given)} of {dist.get_world_size()}"
+                " ranks found, which cannot carry CPU tensors; call torch.distributed.new_group(ranks,"
+                ' backend="gloo") on all ranks and pass that group (torch 2.1 and later: not needed)'
+            ) from None
+        return given
+
+
+def named(ranks: List[int]) -> str:
+    """ "rank 3", "ranks 1, 2 and 5"."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
 class Peers:
@@ -37,34 +70,51 @@ class Peers:
     backward say, run on another thread, so that on a common group their order would not be fixed.
     """
 
-    def __init__(self, group: Optional[Any], timeout: float) -> None:
-        if timeout <= 0:
+    def __init__(self, group: Optional[Any], timeout: Optional[float]) -> None:
+        if timeout is not None and timeout <= 0:
             raise Error(f"timeout {timeout} found, a number of seconds above 0 expected")
-        self.timeout = timeout
+        self.timeout = timeout or _DEFAULT_TIMEOUT
         self.cancelled = False
         self.group = group
         self.rank, self.size = 0, 1  # until others are found
-        self._meeting = 0
+        self.step = 0  # for messages; the engine sets it
+        self._timeout_given = timeout is not None
+        self._place = ""  # where this group's keys are in the store
+        self._keeper: Optional[int] = 0  # the rank here that is global rank 0, whose process keeps the store
+        self._under_way: List[Any] = []  # operations that were started and may not have ended
+        self._operations = 0  # started so far; equal on all ranks
+        self._told = 0  # the operation that the store says this rank has waited in
+        self._telling = threading.Lock()
+        self._others_failed = False
+        self._warn_after = _WARN_AFTER
         self.meet()
 
     @property
     def found(self) -> bool:
         """Whether there is a process group."""
-        return self._meeting > 0
+        return self._place != ""
 
     def meet(self) -> None:
         """Finds the others as soon as torch.distributed is ready, which may be after this was made."""
-        global _meetings
-        if self._meeting > 0 or not (dist.is_available() and dist.is_initialized()):
+        if self.found or not (dist.is_available() and dist.is_initialized()):
             return
+        if not self._timeout_given:
+            self.timeout = _timeout_of(self.group)
         self.group = _own_group(self.group, datetime.timedelta(seconds=self.timeout))
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
-        _meetings += 1
-        self._meeting = _meetings
+        ranks = tuple(dist.get_process_group_ranks(self.group))
+        _meetings[ranks] = _meetings.get(ranks, 0) + 1
+        self._place = f"gravac/{','.join(map(str, ranks))}/{_meetings[ranks]}/"
+        self._keeper = ranks.index(0) if 0 in ranks else None
 
     def cancel(self) -> None:
         """Ends a wait that is under way, and all to come."""
         self.cancelled = True
+
+    def busy(self) -> bool:
+        """Whether an operation is under way, also one that nobody waits for any more."""
+        self._under_way = [work for work in self._under_way if not work.is_completed()]
+        return len(self._under_way) > 0
 
     def all_reduce(self, values: memoryview) -> Failure:
         tensor = torch.frombuffer(values, dtype=torch.float32)
@@ -74,67 +124,148 @@ class Peers:
         """The same without waiting for the end: that is done by what is returned."""
         tensor = torch.frombuffer(values, dtype=torch.float32)
         try:
-            work = dist.all_reduce(tensor, group=self.group, async_op=True)
+            work, number = self._start(lambda: dist.all_reduce(tensor, group=self.group, async_op=True))
         except (RuntimeError, ValueError):  # so it will again, and say why
             return lambda: self.all_reduce(values)
-        return lambda: self._wait(lambda: work)
+        return lambda: self._end(work, number, time.monotonic())
+
+    # The next two hand torch copies: their memory may be given back as soon as nobody waits any more.
 
     def all_gather(self, mine: memoryview, everything: memoryview) -> Failure:
-        source = torch.frombuffer(mine, dtype=torch.uint8)
-        target = list(torch.frombuffer(everything, dtype=torch.uint8).chunk(self.size))
-        return self._wait(lambda: dist.all_gather(target, source, group=self.group, async_op=True))
+        source = torch.frombuffer(mine, dtype=torch.uint8).clone()
+        received = torch.empty(len(everything), dtype=torch.uint8)
+        target = list(received.chunk(self.size))
+        failure = self._wait(lambda: dist.all_gather(target, source, group=self.group, async_op=True))
+        if failure is None:
+            torch.frombuffer(everything, dtype=torch.uint8).copy_(received)
+        return failure
 
     def all_to_all(self, output: memoryview, source: memoryview, received: List[int], sent: List[int]) -> Failure:
-        def bytes_of(memory: memoryview) -> torch.Tensor:
-            if len(memory) == 0:
-                return torch.empty(0, dtype=torch.uint8)
-            return torch.frombuffer(memory, dtype=torch.uint8)
-
-        return self._wait(
-            lambda: dist.all_to_all_single(
-                bytes_of(output), bytes_of(source), received, sent, group=self.group, async_op=True
-            )
+        given = torch.frombuffer(source, dtype=torch.uint8).clone() if len(source) else torch.empty(0).byte()
+        found = torch.empty(len(output), dtype=torch.uint8)
+        failure = self._wait(
+            lambda: dist.all_to_all_single(found, given, received, sent, group=self.group, async_op=True)
         )
+        if failure is None and len(output):
+            torch.frombuffer(output, dtype=torch.uint8).copy_(found)
+        return failure
 
     def broadcast(self, tensor: torch.Tensor) -> None:
-        """Rank 0's tensor, everywhere."""
-        if self.size > 1:
-            dist.broadcast(tensor, self._global_rank_0(), group=self.group)
+        """Rank 0's tensor, everywhere. As bytes in main memory, since Gloo does not know all types and devices."""
+        if self.size == 1 or tensor.numel() == 0:
+            return
+        copy = tensor.detach().cpu().contiguous().view(-1)
+        data, root = copy.view(torch.uint8), self._global_rank_0()
+        failure = self._wait(lambda: dist.broadcast(data, root, group=self.group, async_op=True))
+        if failure is not None:
+            missing, seconds, cause = failure
+            who = f"{named(missing)} of {self.size} missing" if missing else cause
+            raise Error(f"broadcast: {who}; rank {self.rank} waited {seconds:.1f} s")
+        if copy.data_ptr() != tensor.data_ptr():
+            tensor.copy_(copy.view(tensor.shape))
 
     def _global_rank_0(self) -> int:
         # Named so since torch 2.0.
         named = getattr(dist, "get_global_rank", None)
         return named(self.group, 0) if named and self.group is not None else 0
 
+    def _start(self, start: Callable[[], Any]) -> Tuple[Any, int]:
+        self.busy()  # forgets what has ended
+        work = start()
+        self._under_way.append(work)
+        self._operations += 1
+        return work, self._operations
+
     def _wait(self, start: Callable[[], Any]) -> Failure:
         began = time.monotonic()
         try:
-            work = start()
-            while not work.is_completed() and not self.cancelled:
+            work, number = self._start(start)
+        except (RuntimeError, ValueError) as error:
+            return self._failure(error, began)
+        return self._end(work, number, began)
+
+    def _end(self, work: Any, number: int, began: float) -> Failure:
+        """Waits for the end of an operation."""
+        over: Optional[threading.Event] = None
+        try:
+            while not (work.is_completed() or self.cancelled or self._others_failed):
                 try:
                     work.wait(_LOOK_UP)
                 except RuntimeError:
-                    if time.monotonic() - began > self.timeout + 5:  # the group's own timeout comes first
+                    waited = time.monotonic() - began
+                    if waited > self.timeout + 5:  # the group's own timeout comes first
                         raise
+                    if over is None and waited >= 0.1 * self._warn_after:
+                        over = threading.Event()
+                        # A store whose keeper hangs may never answer: not on this thread.
+                        threading.Thread(target=self._watch, args=(number, began, over), daemon=True).start()
             if self.cancelled:
                 raise RuntimeError("it was interrupted")
+            if not work.is_completed():
+                raise RuntimeError("another rank has given up")
             work.wait()  # says what went wrong, if anything did
             return None
         except (RuntimeError, ValueError) as error:
-            seconds = time.monotonic() - began
-            return self._missing(seconds), seconds, str(error).split("\n", 1)[0]
+            return self._failure(error, began)
+        finally:
+            if over is not None:
+                over.set()
+
+    def _watch(self, number: int, began: float, over: threading.Event) -> None:
+        """In a long wait: says that this rank has come, looks whether another has given up, names who is late."""
+        store = dist.distributed_c10d._get_default_store()
+        warn_after = self._warn_after
+        warned = False
+        try:
+            with self._telling:
+                store.add(f"{self._place}in/{self.rank}", number - self._told)  # which makes it `number`
+                self._told = number
+            while not over.wait(min(1.0, 0.5 * warn_after)):
+                if store.add(self._place + "failed", 0) > 0:
+                    self._others_failed = True
+                    return
+                if not warned and time.monotonic() - began >= warn_after:
+                    warned = True
+                    self._warn(store, number, time.monotonic() - began)
+        except RuntimeError:  # the store is gone, with the rank that kept it: the operation will fail, too
+            pass
+
+    def _warn(self, store: Any, number: int, waited: float) -> None:
+        """Names the ranks that have not come, unless another rank does."""
+        others = (rank for rank in range(self.size) if rank != self.rank)
+        late = [rank for rank in others if store.add(f"{self._place}in/{rank}", 0) < number]
+        if not late:
+            return  # all have come: the link is slow
+        self._warn_after *= 2  # on all ranks that wait: a rank that is late in every step is not worth a line each
+        if store.add(f"{self._place}warned/{number}", 1) == 1:
+            print(
+                f"gravac: waiting for {named(late)} since {waited:.0f} s (step {self.step});"
+                f" giving up after {self.timeout:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _failure(self, error: BaseException, began: float) -> Failure:
+        seconds = time.monotonic() - began
+        return self._missing(seconds), seconds, str(error).split("\n", 1)[0]
 
     def _missing(self, waited: float) -> List[int]:
-        """Asks who else has noticed that something is wrong: whoever lives, by its own timeout at the latest."""
+        """A roll call among the ranks that have noticed the failure. Returns those that do not answer.
+
+        Ranks that wait notice soon: their connections break, or they read in the store that another rank has
+        failed. A rank that still computes may take longer, at most as long as its own timeout; it is waited
+        for, but not for half an hour, since one rank will never answer.
+        """
         if self.cancelled:
             return []
         answered: Set[int] = set()
-        patience = max(0.0, self.timeout - waited) + 0.8
+        patience = min(max(0.0, self.timeout - waited), _PATIENCE) + _PATIENCE
 
         def ask() -> None:
             store = dist.distributed_c10d._get_default_store()
-            key = f"gravac/{self._meeting}/alive/"
+            key = self._place + "alive/"
             try:
+                store.add(self._place + "failed", 1)
                 store.add(key + str(self.rank), 1)
                 end = time.monotonic() + patience
                 while time.monotonic() < end and len(answered) < self.size:
@@ -143,11 +274,12 @@ class Peers:
                             answered.add(rank)
                     time.sleep(0.02)
             except RuntimeError:  # the store is gone, with the rank that kept it
-                answered.update(range(1, self.size))
+                if self._keeper not in answered:  # if it has answered, it left after its own roll call
+                    answered.clear()
 
         thread = threading.Thread(target=ask, daemon=True)  # a store whose keeper hangs may never answer
         thread.start()
         thread.join(patience + 1)
         if not answered:
-            answered.update(range(1, self.size))
+            return [self._keeper] if self._keeper not in (None, self.rank) else []
         return [rank for rank in range(self.size) if rank not in answered and rank != self.rank]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import gc
 import json
 import sys
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
@@ -11,7 +12,7 @@ import torch
 
 from . import _engine
 from ._engine import Error
-from ._peers import Peers
+from ._peers import Peers, named
 
 Option = Union[str, int, float, bool]
 Report = Dict[str, Any]
@@ -60,7 +61,8 @@ class Session:
         self,
         *,
         process_group: Optional[Any],
-        timeout: float,
+        timeout: Optional[float],
+        check_every: int,
         samples: float,
         optimizer: Optional[torch.optim.Optimizer],
         scaler: Optional[Any],
@@ -68,7 +70,10 @@ class Session:
         log_every: int,
         options: Mapping[str, Option],
     ) -> None:
+        if check_every < 0:
+            raise Error(f"check_every {check_every} found, a number of steps expected, or 0 for never")
         self.samples = samples
+        self._check_every = check_every
         self._optimizer = optimizer
         self._scaler = scaler
         self._scale: Optional[float] = None
@@ -90,9 +95,13 @@ class Session:
         self._to_load: Optional[State] = None
 
     def __del__(self) -> None:
-        if hasattr(self, "_thread"):
-            self._peers.cancel()
-            self._thread.shutdown(wait=False)
+        if not hasattr(self, "_thread"):
+            return
+        if self._peers.busy():
+            # After Ctrl-C or an error: torch may still write into the gradients and into the engine's memory.
+            _engine.keep_for_good(self)
+        self._peers.cancel()
+        self._thread.shutdown(wait=False)
 
     def _take_over_momentum(self) -> None:
         if "weight-decay" in self._options:
@@ -125,12 +134,22 @@ class Session:
             self._engine.rescale(scale / self._scale)
         self._scale = scale
 
-    def _wait_for(self, work: Callable[..., str], *arguments: Any) -> str:
+    def _wait_for(self, work: Callable[..., Any], *arguments: Any) -> Any:
         try:
             return self._thread.submit(work, *arguments).result()
         except KeyboardInterrupt:
             self._peers.cancel()
             raise
+
+    def _check_parameters(self, parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module]) -> None:
+        """Every so many steps: Error, on all ranks, if parameters are not equal to the bit on all of them."""
+        if self._check_every == 0 or self._steps == 0 or self._steps % self._check_every != 0:
+            return
+        arrays = [p.detach().cpu().contiguous() for p in parameters]  # no copy of what is there already
+        places = [(array.data_ptr(), array.numel() * array.element_size()) for array in arrays]
+        ranks = self._wait_for(self._engine.compare, places)
+        if ranks:
+            raise Error(_difference(ranks, _names(parameters, model), self._check_every))
 
     def _end_step(self, line: str) -> Report:
         global _last_report
@@ -255,6 +274,27 @@ class Stage:
     def bring_back(self) -> None:
         if self.floats is not self.tensor:
             self.tensor.copy_(self.floats.view_as(self.tensor))
+
+
+def _names(parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module]) -> List[str]:
+    """For messages: the parameters' names in the model, or in whatever DDP has them if there is none."""
+    models = [model] if model is not None else []
+    if model is None:
+        wrapper = torch.nn.parallel.DistributedDataParallel
+        models = [found.module for found in gc.get_objects() if issubclass(type(found), wrapper)]
+    names = {id(p): repr(name) for one in models for name, p in one.named_parameters()}
+    return [names.get(id(p), f"parameter {i} of shape {tuple(p.shape)}") for i, p in enumerate(parameters)]
+
+
+def _difference(ranks: List[List[int]], names: List[str], check_every: int) -> str:
+    """What to say if the hashes of parameters, by rank, are not all equal."""
+    number, here = next((i, hashes) for i, hashes in enumerate(zip(*ranks)) if len(set(hashes)) > 1)
+    usual = max(here, key=here.count)  # of equally frequent ones the first
+    others = [rank for rank, found in enumerate(here) if found != usual]
+    return (
+        f"parameters differ: {named(others)} {'has' if len(others) == 1 else 'have'} another {names[number]} than"
+        f" rank {here.index(usual)} (compared every {check_every} steps; check_every=0 turns this off)"
+    )
 
 
 def described(

@@ -33,7 +33,8 @@ class Aggregator(Session):
         model_or_parameters: Parameters,
         *,
         process_group: Optional[Any] = None,
-        timeout: float = 60,
+        timeout: Optional[float] = None,
+        check_every: int = 1000,
         samples: float = 1,
         optimizer: Optional[torch.optim.Optimizer] = None,
         scaler: Optional[Any] = None,
@@ -41,8 +42,9 @@ class Aggregator(Session):
         log_every: int = 10,
         **options: Option,
     ) -> None:
-        super().__init__(process_group=process_group, timeout=timeout, samples=samples, optimizer=optimizer,
-                         scaler=scaler, log=log, log_every=log_every, options=options)  # fmt: skip
+        super().__init__(process_group=process_group, timeout=timeout, check_every=check_every, samples=samples,
+                         optimizer=optimizer, scaler=scaler, log=log, log_every=log_every,
+                         options=options)  # fmt: skip
         if self._peers.size == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1 and not self._peers.found:
             raise Error("aggregator: WORLD_SIZE is above 1; call torch.distributed.init_process_group first")
         model = model_or_parameters if isinstance(model_or_parameters, torch.nn.Module) else None
@@ -60,11 +62,14 @@ class Aggregator(Session):
             # .data: not what autograd calls a view, since optimizers detach gradients in place.
             self._places.append(self._run[at : at + p.numel()].view(p.shape).data)
             at += p.numel()
-        self._engine = _engine.Engine(described(self._parameters, model), None, self._options, self._peers)
+        self._model = model
+        layout = described(self._parameters, model)
+        self._engine = self._wait_for(_engine.Engine, layout, None, self._options, self._peers)
 
     def aggregate(self, samples: Optional[float] = None) -> Report:
         """One step: to be called on all ranks, after backward. Returns what it was like."""
         self._begin_step()
+        self._check_parameters(self._parameters, self._model)
         with torch.no_grad():
             for p, place in zip(self._parameters, self._places):
                 self._collect(p, place)

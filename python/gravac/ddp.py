@@ -24,8 +24,9 @@ class GravacState(Session):
 
     model: names the parameters, in state_dict() and in messages, and fixes their order.
     process_group: whose ranks take part; default: all ranks. A Gloo group of its own is made with them.
-    timeout: seconds after which a rank that does not answer is an error.
-    samples: samples of this rank in a step; only for reports.
+    timeout: seconds after which a rank that does not answer is an error; default: as in the process group.
+    check_every: steps between comparisons of all parameters across ranks; a difference is an error. 0: never.
+    samples: samples of this rank in a step; for reports, and for policy "gravac", which goes by throughput.
     optimizer: the SGD whose momentum `memory="momentum"` takes over.
     scaler: the GradScaler in use; unsent gradients are rescaled when its scale changes.
     log: a SummaryWriter, or a function that takes a report; called every `log_every` steps.
@@ -36,7 +37,8 @@ class GravacState(Session):
         model: Optional[torch.nn.Module] = None,
         *,
         process_group: Optional[Any] = None,
-        timeout: float = 60,
+        timeout: Optional[float] = None,
+        check_every: int = 1000,
         samples: float = 1,
         optimizer: Optional[torch.optim.Optimizer] = None,
         scaler: Optional[Any] = None,
@@ -44,8 +46,9 @@ class GravacState(Session):
         log_every: int = 10,
         **options: Option,
     ) -> None:
-        super().__init__(process_group=process_group, timeout=timeout, samples=samples, optimizer=optimizer,
-                         scaler=scaler, log=log, log_every=log_every, options=options)  # fmt: skip
+        super().__init__(process_group=process_group, timeout=timeout, check_every=check_every, samples=samples,
+                         optimizer=optimizer, scaler=scaler, log=log, log_every=log_every,
+                         options=options)  # fmt: skip
         self._model = model
         self._number: dict = {}  # of each parameter, by identity; fixed by the first step
         self._parameters: List[torch.Tensor] = []
@@ -56,20 +59,28 @@ class GravacState(Session):
         self._failed: Optional[BaseException] = None  # how a step ended that nobody waited for
 
     def _take(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        if not isinstance(bucket, dist.GradBucket):
+            raise Error(
+                'hook: torch._dynamo.config.optimize_ddp is "python_reducer", under which DDP gives hooks single'
+                ' gradients; leave it at its default, "ddp_optimizer"'
+            )
         index = bucket.index()
         parameters = bucket.parameters()
         if index == 0:
             self._arrived = []
             self._peers.meet()  # some frameworks make the state before torch.distributed is ready
             self._begin_step()
+            self._check_parameters(self._parameters, self._model)
             self._early = self._steps >= _STEPS_TO_SETTLE and self._fits(0, parameters)
         stage = Stage(bucket.buffer())
-        self._arrived.append((parameters, stage, torch.futures.Future()))
+        # A future that knows its GPU makes whoever takes its value wait for the copy back, which is asynchronous.
+        device = stage.tensor.device
+        future: torch.futures.Future = torch.futures.Future(devices=[device] if device.type == "cuda" else None)
+        self._arrived.append((parameters, stage, future))
         if self._early:
             if not self._fits(index, parameters):
                 raise Error(f"hook: bucket {index} has other parameters than before, in the middle of a step")
             self._engine.ready(index, *stage.address())
-        future = self._arrived[-1][2]
         if bucket.is_last():
             self._finish()
             future = future.then(self._good)
@@ -136,7 +147,7 @@ class GravacState(Session):
         if shape != self._shape:
             before = None if first else self._engine.save()
             layout = described(self._parameters, self._model)
-            self._engine = _engine.Engine(layout, shape, self._options, self._peers)
+            self._engine = self._wait_for(_engine.Engine, layout, shape, self._options, self._peers)
             self._shape = shape
             if before is not None:
                 self._engine.load(before)

@@ -20,6 +20,9 @@ except ImportError:
     pass
 
 _fork = multiprocessing.get_context("fork")  # torch is loaded already, and this process computes nothing
+_stores = tempfile.TemporaryDirectory(prefix="gravac-test-")  # removed when the tests end
+_started = 0
+LIMIT = 120.0  # seconds: generous, for what takes a second on a quiet machine
 SHAPES = [(40, 30), (40,), (1,), (25, 41), (), (7,)]
 SIZES = [torch.Size(shape).numel() for shape in SHAPES]
 
@@ -55,14 +58,29 @@ def flat(tensors) -> torch.Tensor:
     return torch.cat([t.detach().float().reshape(-1) for t in tensors])
 
 
-def _child(function: Callable, rank: int, size: int, store: Optional[str], arguments: tuple, pipe: Any) -> None:
+def _join(rank: int, size: int, store: str, port: Any) -> None:
+    """Makes the process group over a file, or over TCP, where rank 0 keeps the store that the others ask."""
+    limit = datetime.timedelta(seconds=LIMIT)
+    if store == "tcp":
+        if rank == 0:
+            kept = dist.TCPStore("127.0.0.1", 0, size, True, limit, wait_for_workers=False)
+            for _ in range(size - 1):
+                port.put(kept.port)
+        else:
+            kept = dist.TCPStore("127.0.0.1", port.get(), size, False, limit, wait_for_workers=False)
+        dist.init_process_group("gloo", store=kept, rank=rank, world_size=size, timeout=limit)
+    else:
+        dist.init_process_group("gloo", init_method=store, rank=rank, world_size=size, timeout=limit)
+    dist.barrier()  # who leaves early must not be missed by who is still connecting
+
+
+def _child(
+    function: Callable, rank: int, size: int, store: Optional[str], port: Any, arguments: tuple, pipe: Any
+) -> None:
     try:
         torch.set_num_threads(1)
         if store is not None:
-            dist.init_process_group(
-                "gloo", init_method=store, rank=rank, world_size=size, timeout=datetime.timedelta(seconds=60)
-            )
-            dist.barrier()  # who leaves early must not be missed by who is still connecting
+            _join(rank, size, store, port)
         value = io.BytesIO()
         torch.save(function(rank, *arguments), value)  # tensors by value: this process ends
         pipe.send((True, value.getvalue()))
@@ -82,21 +100,27 @@ def _load(data: bytes) -> Any:
             return torch.load(io.BytesIO(data))
 
 
-def start(size: int, function: Callable, *arguments: Any, store: Optional[str] = ""):
-    """Processes that run function(rank, ...), and a pipe from each. They form a group, unless there is no store."""
-    if store == "":
-        store = "file://" + tempfile.mktemp(prefix="gravac-store-")
+def start(size: int, function: Callable, *arguments: Any, store: Optional[str] = "file"):
+    """Processes that run function(rank, ...), and a pipe from each.
+
+    They form a group over a "file" or over "tcp", or none if `store` is None.
+    """
+    global _started
+    _started += 1
+    if store == "file":
+        store = f"file://{_stores.name}/{_started}"
+    port = _fork.SimpleQueue()
     started = []
     for rank in range(size):
         receiver, sender = _fork.Pipe(duplex=False)
-        process = _fork.Process(target=_child, args=(function, rank, size, store, arguments, sender))
+        process = _fork.Process(target=_child, args=(function, rank, size, store, port, arguments, sender))
         process.start()
         sender.close()
         started.append((process, receiver))
     return started
 
 
-def result(started, seconds: float = 60):
+def result(started, seconds: float = LIMIT):
     """(went well, value or message) of one process."""
     process, pipe = started
     if not pipe.poll(seconds):
@@ -109,12 +133,42 @@ def result(started, seconds: float = 60):
         return False, "died"
 
 
-def run(size: int, function: Callable, *arguments: Any, store: Optional[str] = "") -> list:
+def end(started) -> None:
+    for process, _ in started:
+        process.kill()
+        process.join()
+
+
+def run(size: int, function: Callable, *arguments: Any, store: Optional[str] = "file") -> list:
     """What function(rank, ...) returned on each rank."""
     started = start(size, function, *arguments, store=store)
     results = [result(one) for one in started]
-    for process, _ in started:
-        process.join()
+    end(started)
     failed = [f"rank {rank}: {value}" for rank, (well, value) in enumerate(results) if not well]
     assert not failed, "\n".join(failed)
     return [value for _, value in results]
+
+
+def _each(rank: int, function: Callable, cases: dict) -> dict:
+    found = {}
+    for name, arguments in cases.items():
+        try:
+            found[name] = function(rank, *arguments)
+        except BaseException as error:
+            raise AssertionError(f"case {name}") from error
+    return found
+
+
+def run_each(size: int, function: Callable, cases: dict) -> dict:
+    """By name of the case, what function(rank, *arguments) returned on each rank. One start for all cases."""
+    ranks = run(size, _each, function, cases)
+    return {name: [found[name] for found in ranks] for name in cases}
+
+
+def errors(size: int, function: Callable, *arguments: Any) -> List[str]:
+    """The messages with which function(rank, ...) failed on each rank."""
+    started = start(size, function, *arguments)
+    results = [result(one) for one in started]
+    end(started)
+    assert not any(well for well, _ in results), results
+    return [message for _, message in results]

@@ -1,8 +1,9 @@
 """What comes out: dense is plain DDP, everything else is the C++ aggregator, nothing is lost."""
 
+import gravac_in_threads
 import pytest
 import torch
-from ranks import SHAPES, SIZES, Fed, ddp, flat, gradients_of, run
+from ranks import SHAPES, SIZES, Fed, ddp, flat, gradients_of, run, run_each
 
 import gravac
 from gravac import _engine
@@ -37,16 +38,15 @@ def train(rank, with_gravac):
 
 @pytest.mark.parametrize("size", [1, 2, 4])
 def test_dense_hook_is_plain_ddp_to_the_bit(size):
-    plain, ours = run(size, train, False), run(size, train, True)
-    for rank in range(size):
-        assert torch.equal(plain[rank], ours[rank])
+    found = run_each(size, train, {"plain": [False], "ours": [True]})
+    for plain, ours in zip(found["plain"], found["ours"]):
+        assert torch.equal(plain, ours)
 
 
 def golden(size, options, steps=STEPS):
     """The means that the C++ aggregator gives, with ranks as threads."""
-    layout = [(f"ps.{i}", n, "fp32") for i, n in enumerate(SIZES)]
     given = [[bytes(_bytes_of(flat(gradients_of(rank, step)))) for step in range(steps)] for rank in range(size)]
-    means = _engine.run_in_threads(layout, {k: str(v) for k, v in options.items()}, given)
+    means = gravac_in_threads.means(SIZES, {k: str(v) for k, v in options.items()}, given)
     return [torch.frombuffer(bytearray(mean), dtype=torch.float32) for mean in means]
 
 
@@ -75,33 +75,35 @@ def feed_aggregator(rank, options, steps=STEPS):
     return means
 
 
-@pytest.mark.parametrize("compressor", COMPRESSORS)
 @pytest.mark.parametrize("size", [2, 4])
-def test_hook_gives_what_the_cpp_aggregator_gives(size, compressor):
-    exchange = "shared" if COMPRESSORS[compressor] else "all-gather"
-    options = dict(policy="static", factor=10, compressor=compressor, exchange=exchange, granularity="layer")
-    expected = golden(size, options)
-    for means, shapes in run(size, feed_hook, options):
-        for step in range(STEPS):
-            assert torch.equal(means[step], expected[step]), step
-        assert len(shapes[-1]) > 1
-        assert shapes[0] != shapes[1], "DDP was expected to cut its buckets anew"
-
-
-@pytest.mark.parametrize("compressor", COMPRESSORS)
-@pytest.mark.parametrize("size", [1, 2, 4])
-def test_aggregator_gives_what_the_cpp_aggregator_gives(size, compressor):
-    exchange = "shared" if COMPRESSORS[compressor] else "reduce-scatter"
-    for options in (
-        dict(policy="static", factor=10, compressor=compressor, exchange=exchange),
-        dict(
-            policy="accordion", factor_min=4, factor_max=40, interval=2, compressor=compressor, exchange=exchange
-        ),
-    ):
-        expected = golden(size, {k.replace("_", "-"): v for k, v in options.items()})
-        for means in run(size, feed_aggregator, options):
+def test_hook_gives_what_the_cpp_aggregator_gives(size):
+    cases = {}
+    for compressor, shared in COMPRESSORS.items():
+        exchange = "shared" if shared else "all-gather"
+        options = dict(policy="static", factor=10, compressor=compressor, exchange=exchange, granularity="layer")
+        cases[compressor] = [options]
+    for name, results in run_each(size, feed_hook, cases).items():
+        expected = golden(size, *cases[name])
+        for means, shapes in results:
             for step in range(STEPS):
-                assert torch.equal(means[step], expected[step]), step
+                assert torch.equal(means[step], expected[step]), (name, step)
+            assert len(shapes[-1]) > 1
+            assert shapes[0] != shapes[1], "DDP was expected to cut its buckets anew"
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_aggregator_gives_what_the_cpp_aggregator_gives(size):
+    cases = {}
+    for compressor, shared in COMPRESSORS.items():
+        same = dict(compressor=compressor, exchange="shared" if shared else "reduce-scatter")
+        cases[f"static, {compressor}"] = [dict(same, policy="static", factor=10)]
+        accordion = dict(same, policy="accordion", factor_min=4, factor_max=40, interval=2)
+        cases[f"accordion, {compressor}"] = [accordion]
+    for name, results in run_each(size, feed_aggregator, cases).items():
+        expected = golden(size, {k.replace("_", "-"): v for k, v in cases[name][0].items()})
+        for means in results:
+            for step in range(STEPS):
+                assert torch.equal(means[step], expected[step]), (name, step)
 
 
 def conserve(rank, options, kind):
@@ -136,27 +138,26 @@ def conserve(rank, options, kind):
     return went_in, came_out, waits, factors
 
 
+LOSSLESS = {
+    "global": dict(policy="static", factor=10),
+    "layer": dict(policy="static", factor=4, granularity="layer", values="fp16", compressor="dgc"),
+    "gravac": dict(policy="gravac", factor_min=4, factor_max=40, window=3, epsilon=0.1, gain="error-fed"),
+}
+
+
 @pytest.mark.parametrize("kind", ["plain", "unused", "accumulated", "mixed"])
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(policy="static", factor=10),
-        dict(policy="static", factor=4, granularity="layer", values="fp16", compressor="dgc"),
-        dict(policy="gravac", factor_min=4, factor_max=40, window=3, epsilon=0.1, gain="error-fed"),
-    ],
-    ids=["global", "layer", "gravac"],
-)
-def test_hook_loses_nothing(options, kind):
+def test_hook_loses_nothing(kind):
     size = 2
-    results = run(size, conserve, options, kind)
-    went_in = sum(r[0] for r in results)
-    left = sum(r[2] for r in results)
-    for _, came_out, _, factors in results:
-        assert torch.equal(came_out, results[0][1])
-        assert factors != {1.0}
-    # bf16 gradients are rounded on their way back: 8 bits of some thousands.
-    tolerance = 60 if kind == "mixed" else 0.05
-    assert torch.allclose(size * results[0][1] + left, went_in, atol=tolerance, rtol=0)
+    cases = {name: [options, kind] for name, options in LOSSLESS.items()}
+    for name, results in run_each(size, conserve, cases).items():
+        went_in = sum(r[0] for r in results)
+        left = sum(r[2] for r in results)
+        for _, came_out, _, factors in results:
+            assert torch.equal(came_out, results[0][1]), name
+            assert factors != {1.0}, name
+        # bf16 gradients are rounded on their way back: 8 bits of some thousands.
+        tolerance = 60 if kind == "mixed" else 0.05
+        assert torch.allclose(size * results[0][1] + left, went_in, atol=tolerance, rtol=0), name
 
 
 def plain_mean(rank):

@@ -1,0 +1,148 @@
+"""What scripts do with DDP: its options, several models, accumulation, collectives of their own, torch.compile."""
+
+import contextlib
+
+import pytest
+import torch
+import torch.distributed as dist
+from ranks import SIZES, Fed, ddp, flat, gradients_of, run
+
+import gravac
+
+STATIC = dict(policy="static", factor=10, granularity="layer", exchange="all-gather")
+
+
+class Agree(torch.autograd.Function):
+    """Does nothing, but with a collective on the default group in forward and in backward, as SyncBatchNorm."""
+
+    @staticmethod
+    def forward(context, value):
+        total = value.clone()
+        dist.all_reduce(total)
+        return value.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        ranks = torch.ones(())
+        dist.all_reduce(ranks)
+        return gradient * ranks / dist.get_world_size()
+
+
+class Talking(Fed):
+    def forward(self, gradients):
+        return sum(Agree.apply((p * g).sum()) for p, g in zip(self.ps, gradients))
+
+
+def hooked(model, options, **ddp_options):
+    wrapped = ddp(model, **ddp_options)
+    state = gravac.GravacState(model, **options) if options is not None else None
+    if state is not None:
+        wrapped.register_comm_hook(state, gravac.gravac_hook)
+    return wrapped, state
+
+
+def trained(rank, options, make=Fed, accumulate=False, **ddp_options):
+    """What went in, what came out in every step, and what waits."""
+    model = make()
+    wrapped, state = hooked(model, options, **ddp_options)
+    went_in, came_out = torch.zeros(sum(SIZES)), []
+    for step in range(6):
+        model.zero_grad(set_to_none=step % 2 == 0)
+        for turn in range(3 if accumulate else 1):
+            gradients = gradients_of(rank, 100 * turn + step)
+            with wrapped.no_sync() if accumulate and turn < 2 else contextlib.nullcontext():
+                wrapped(gradients).backward()
+            went_in += flat(gradients)
+        came_out.append(flat(p.grad for p in model.parameters()))
+    waits = state.state_dict()["residual"] if state is not None else None
+    return went_in, torch.stack(came_out), waits
+
+
+VARIANTS = {
+    "static_graph": dict(static_graph=True),
+    "bucket_view": dict(gradient_as_bucket_view=True),
+    "accumulated": dict(accumulate=True),
+    "accumulated in views": dict(accumulate=True, gradient_as_bucket_view=True),
+    "collectives in backward": dict(make=Talking),
+    "all": dict(make=Talking, accumulate=True, gradient_as_bucket_view=True, find_unused_parameters=True),
+}
+
+
+def variants(rank):
+    found = {}
+    for name, variant in VARIANTS.items():
+        _, plain, _ = trained(rank, None, **variant)
+        _, dense, _ = trained(rank, dict(policy="dense"), **variant)
+        assert torch.equal(plain, dense), name
+        found[name] = trained(rank, STATIC, **variant)
+    return found
+
+
+def test_options_of_ddp_change_nothing_and_lose_nothing():
+    ours, theirs = run(2, variants)
+    for name in VARIANTS:
+        assert torch.equal(ours[name][1], theirs[name][1]), name
+        came_out = 2 * ours[name][1].sum(0)
+        waits = ours[name][2] + theirs[name][2]
+        assert waits.abs().max() > 0
+        assert torch.allclose(came_out + waits, ours[name][0] + theirs[name][0], atol=0.05, rtol=0), name
+
+
+def two_models(rank):
+    """Two models in turns give what each gives alone."""
+    settings = [STATIC, dict(STATIC, factor=4, compressor="dgc")]
+    alone = [trained(rank, options)[1] for options in settings]
+    models = [Fed(), Fed()]
+    wrapped = [hooked(model, options)[0] for model, options in zip(models, settings)]
+    for step in range(6):
+        losses = [one(gradients_of(rank, step)) for one in wrapped]
+        for number, (model, loss) in enumerate(zip(models, losses)):
+            model.zero_grad(set_to_none=step % 2 == 0)
+            loss.backward()
+            assert torch.equal(flat(p.grad for p in model.parameters()), alone[number][step]), (number, step)
+
+
+def test_two_models_in_one_process_do_not_disturb_each_other():
+    run(2, two_models)
+
+
+def compiled(rank):
+    """Weights after a few steps, and how many steps the hook took: eager and compiled."""
+    found = []
+    for compile in (lambda model: model, lambda model: torch.compile(model, backend="aot_eager")):
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(30, 40), torch.nn.ReLU(), torch.nn.Linear(40, 40), torch.nn.Linear(40, 10)]
+        wrapped, state = hooked(torch.nn.Sequential(*layers), dict(policy="dense"))
+        model = compile(wrapped)
+        optimizer = torch.optim.SGD(wrapped.parameters(), 0.1)
+        torch.manual_seed(rank)
+        for _ in range(4):
+            optimizer.zero_grad()
+            model(torch.randn(8, 30)).square().mean().backward()
+            optimizer.step()
+        found.append((flat(wrapped.parameters()), state.report()["step"], len(state._shape)))
+    return found
+
+
+needs_compile = pytest.mark.skipif(torch.__version__ < "2.6", reason="torch.compile: tested from torch 2.6 on")
+
+
+@needs_compile
+def test_torch_compile_gives_what_eager_gives():
+    results = run(2, compiled)
+    for (eager, *_), (weights, steps, buckets) in results:
+        assert steps == 3 and buckets > 1
+        assert torch.allclose(eager, weights, atol=1e-5)
+        assert torch.equal(weights, results[0][1][0])
+
+
+def python_reducer(rank):
+    torch._dynamo.config.optimize_ddp = "python_reducer"
+    wrapped, _ = hooked(Fed(), STATIC)
+    with pytest.raises(RuntimeError, match='hook: .*optimize_ddp is "python_reducer"'):
+        wrapped(gradients_of(rank, 0)).backward()
+
+
+@needs_compile
+def test_the_python_reducer_is_refused():
+    run(2, python_reducer)
