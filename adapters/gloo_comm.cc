@@ -50,10 +50,14 @@ Joined join(const GlooOptions& options, WaitingFor& waiting) {
   }
   roll_call->set_all(std::move(all));
   try {
-    return {met.store,
-            c10::make_intrusive<c10d::ProcessGroupGloo>(met.store, static_cast<int>(options.rank),
-                                                        static_cast<int>(options.size), group),
-            std::move(roll_call)};
+    Joined joined{met.store,
+                  c10::make_intrusive<c10d::ProcessGroupGloo>(met.store, static_cast<int>(options.rank),
+                                                              static_cast<int>(options.size), group),
+                  std::move(roll_call)};
+    // A rank that is connected may end at once, for whatever reason. The others must be connected first.
+    std::vector<at::Tensor> one = {at::ones({1})};
+    joined.group->allreduce(one)->wait();
+    return joined;
   } catch (const std::exception& error) {
     const std::string cause = error.what();
     throw Error("gloo: rank " + std::to_string(options.rank) + " at " + met.address +
@@ -74,9 +78,8 @@ Joined join_in_time(const GlooOptions& options) {
          << options.meeting_timeout.count() << " s";
     options.say(line.str());
   }
-  // Its own limits come first; this one is for when it hangs.
-  const bool ended =
-      joined.wait_for(options.meeting_timeout + options.timeout + Seconds(10)) == std::future_status::ready;
+  // While it waits for ranks its own limit comes first; this one is for when it hangs, or connects for long.
+  const bool ended = joined.wait_for(options.meeting_timeout + Seconds(5)) == std::future_status::ready;
   require(ended, "gloo: rank ", options.rank, " waited in vain for ", waiting->get());
   return joined.get();
 }

@@ -135,8 +135,7 @@ class Guest {
     store_ = make_store(options_, {"127.0.0.1", options_.port});
     put(*store_, "run", std::to_string(run_));
     address_ = !options_.interface.empty() ? own_addresses(options_.interface).front()
-               : options_.store.empty()    ? route_to(options_.address)
-                                           : "127.0.0.1";
+                                           : "127.0.0.1";  // final_address() finds a better one
     if (options_.store.empty()) return;
     Invitation{run_, store_->getPort(), host_identity(), own_addresses(options_.interface)}.write(
         options_.store);
@@ -162,10 +161,19 @@ class Guest {
   }
 
   void find(const Endpoint& at) {
-    waiting_.set("rank 0 to listen at " + at.text());
-    require(until(end_, [&] { return reachable(at, std::chrono::seconds(1)); }), "gloo: rank 0 of ",
-            options_.size, " did not start: nothing listens at ", at.text(), " (waited ",
-            options_.meeting_timeout.count(), " s)");
+    std::string trouble;
+    const bool listens = until(end_, [&] {
+      trouble.clear();
+      try {
+        if (reachable(at, std::chrono::seconds(1))) return true;
+      } catch (const Error& error) {  // a name that nobody knows, perhaps not yet
+        trouble = std::string(", ") + error.what();
+      }
+      waiting_.set("rank 0 to listen at " + at.text() + trouble);
+      return false;
+    });
+    require(listens, "gloo: rank 0 of ", options_.size, " did not start: nothing listens at ", at.text(),
+            trouble, " (waited ", options_.meeting_timeout.count(), " s)");
     enter(at);
   }
 

@@ -240,17 +240,20 @@ int main(int argc, char** argv) {
   CLI::App app("One rank of an integration test", "rank");
   std::string scenario = "laws";
   gravac::GlooOptions gloo;
-  double timeout = 10;
+  double timeout = 10, meeting = 120;  // a busy machine may take long to start all ranks
   std::string out;
   app.add_option("--scenario", scenario);
   app.add_option("--store", gloo.store);
   app.add_option("--rank", gloo.rank);
   app.add_option("--size", gloo.size);
   app.add_option("--timeout", timeout);
+  app.add_option("--meeting", meeting, "Seconds for all ranks to arrive");
   app.add_option("--out", out, "Folder for each rank's process id and error message");
   CLI11_PARSE(app, argc, argv);
   std::string answer;
   gloo.timeout = std::chrono::duration<double>(timeout);
+  gloo.meeting_timeout = std::chrono::duration<double>(meeting);
+  gloo.say = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
   try {
 #ifdef GRAVAC_GLOO
     const auto comm = gravac::make_gloo_comm(gloo);
