@@ -234,6 +234,16 @@ void steps_for_ever(Comm& comm, const std::string& out) {
   }
 }
 
+// Waits until all ranks have come here, each of which leaves a file. Loading torch may take longer than the
+// timeout on a busy machine, and by seconds longer for one rank than for another. mpirun does this itself.
+[[maybe_unused]] void wait_for_start(const std::string& out, std::size_t rank, std::size_t size) {
+  const auto file = [&](std::size_t r) { return out + "/started." + std::to_string(r); };
+  std::ofstream(file(rank)) << std::endl;
+  for (std::size_t r = 0; r < size; ++r) {
+    while (access(file(r).c_str(), F_OK) != 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -256,6 +266,7 @@ int main(int argc, char** argv) {
   gloo.say = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
   try {
 #ifdef GRAVAC_GLOO
+    if (!out.empty()) wait_for_start(out, gloo.rank, gloo.size);
     const auto comm = gravac::make_gloo_comm(gloo);
 #else
     const auto comm = gravac::make_mpi_comm(gloo.timeout);
