@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import io
 import multiprocessing
 import os
+import signal
 import tempfile
 import traceback
 import warnings
@@ -77,6 +79,7 @@ def _join(rank: int, size: int, store: str, port: Any) -> None:
 def _child(
     function: Callable, rank: int, size: int, store: Optional[str], port: Any, arguments: tuple, pipe: Any
 ) -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: do not outlive tests that are killed
     try:
         torch.set_num_threads(1)
         if store is not None:
