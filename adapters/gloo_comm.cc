@@ -128,7 +128,7 @@ class GlooComm final : public Comm {
   void wait(const char* operation, const Start& start_work) {
     const auto start = std::chrono::steady_clock::now();
     try {
-      start_work()->wait();
+      finish(*start_work());
     } catch (const std::exception& error) {
       // torch appends a stack trace; the first line says what happened.
       const std::string cause = std::string(error.what()).substr(0, std::string(error.what()).find('\n'));
@@ -136,6 +136,19 @@ class GlooComm final : public Comm {
       const auto missing = joined_.roll_call->missing(roll_call_patience(options_.timeout, waited));
       throw Error(lost_ranks("gloo", *this, missing, operation, waited, cause));
     }
+  }
+
+  // Waits for an operation, or until another rank says that it has failed there. A rank that entered it
+  // late would else wait on when the others have called the roll and gone, who would miss it.
+  void finish(c10d::Work& work) {
+    while (!work.isCompleted()) {
+      try {
+        work.wait(std::chrono::milliseconds(200));
+      } catch (const std::exception&) {  // it failed, which wait() below reports, or 0.2 s are over
+        require(work.isCompleted() || !joined_.roll_call->called(), "it has failed on another rank");
+      }
+    }
+    work.wait();
   }
 
   GlooOptions options_;

@@ -14,11 +14,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What a rank says: the number of its run, and its rank.
-using Word = std::array<std::uint64_t, 2>;
+}  // namespace
 
 // A call to another rank.
-struct Call {
+struct RollCall::Call {
   Socket socket;
   bool said = false;
   Clock::time_point refused = Clock::time_point::max();  // its process has ended
@@ -35,24 +34,26 @@ struct Call {
   }
 };
 
-// A call from another rank, of which perhaps only a part has arrived.
-struct Heard {
-  Socket socket;
-  Word word = {};
-  std::size_t bytes = 0;
-
-  bool complete() {
-    char* room = reinterpret_cast<char*>(word.data());
-    const ssize_t got = recv(socket.get(), room + bytes, sizeof(word) - bytes, 0);
-    if (got > 0) bytes += static_cast<std::size_t>(got);
-    return bytes == sizeof(word);
-  }
-};
-
-}  // namespace
+bool RollCall::Heard::complete() {
+  char* room = reinterpret_cast<char*>(word.data());
+  const ssize_t got = recv(socket.get(), room + bytes, sizeof(word) - bytes, 0);
+  if (got > 0) bytes += static_cast<std::size_t>(got);
+  return bytes == sizeof(word);
+}
 
 RollCall::RollCall(std::size_t rank, std::uint64_t run, const std::string& address) : rank_(rank), run_(run) {
   std::tie(listener_, endpoint_) = listen_at(address, SOMAXCONN);
+}
+
+bool RollCall::called() {
+  for (int socket; (socket = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;)
+    heard_.push_back({.socket = Socket(socket)});
+  std::erase_if(heard_, [&](Heard& one) {
+    if (!one.complete()) return false;
+    if (one.word[0] == run_ && one.word[1] < all_.size()) alive_.insert(one.word[1]);
+    return true;
+  });
+  return !alive_.empty();
 }
 
 std::vector<std::size_t> RollCall::missing(std::chrono::duration<double> patience) {
@@ -62,23 +63,16 @@ std::vector<std::size_t> RollCall::missing(std::chrono::duration<double> patienc
   const Word word = {run_, rank_};
   std::vector<Call> calls;
   for (const Endpoint& other : all_) calls.push_back({.socket = start_connecting(other)});
-  std::vector<Heard> heard;
-  std::vector<bool> alive(all_.size());
-  alive[rank_] = true;
   for (;;) {
-    for (int socket;
-         (socket = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;)
-      heard.push_back({.socket = Socket(socket)});
-    for (Heard& one : heard) {
-      if (one.complete() && one.word[0] == run_ && one.word[1] < alive.size()) alive[one.word[1]] = true;
-    }
+    called();
     std::vector<std::size_t> missing;
     bool settled = true;  // nothing more can come, and everybody was told
     for (std::size_t r = 0; r < all_.size(); ++r) {
-      if (r != rank_) calls[r].go_on(word);
-      if (!alive[r]) missing.push_back(r);
-      const bool ended = calls[r].refused < Clock::now() - kLate;
-      settled &= r == rank_ || ended || (alive[r] && (calls[r].said || calls[r].refused < Clock::now()));
+      if (r == rank_) continue;
+      calls[r].go_on(word);
+      const bool alive = alive_.contains(r), ended = calls[r].refused < Clock::now() - kLate;
+      if (!alive) missing.push_back(r);
+      settled &= ended || (alive && (calls[r].said || calls[r].refused < Clock::now()));
     }
     if (settled || Clock::now() >= end) return missing;
     pollfd ready = {.fd = listener_.get(), .events = POLLIN, .revents = 0};

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,18 @@ namespace gravac {
 // kernel keeps that for those that notice later, even if the sender has ended by then. No rank is needed
 // for others to find each other: any may be the one that is missing.
 class RollCall {
+  // What a rank says: the number of its run, and its rank.
+  using Word = std::array<std::uint64_t, 2>;
+  // A call from another rank, of which perhaps only a part has arrived.
+  struct Heard {
+    Socket socket;
+    Word word = {};
+    std::size_t bytes = 0;
+
+    bool complete();
+  };
+  struct Call;  // a call to another rank
+
  public:
   // `run`: a number that only this run has. Listens at an address of this machine.
   RollCall(std::size_t rank, std::uint64_t run, const std::string& address);
@@ -22,6 +36,9 @@ class RollCall {
   const Endpoint& endpoint() const { return endpoint_; }
   // Where all ranks listen, by rank.
   void set_all(std::vector<Endpoint> all) { all_ = std::move(all); }
+
+  // Whether another rank has called, since an operation failed there. Returns at once.
+  bool called();
 
   // Tells all others that this rank is alive, and returns the ranks that did not do the same within
   // `patience`. Does not wait for ranks whose process has ended.
@@ -33,6 +50,8 @@ class RollCall {
   Socket listener_;
   Endpoint endpoint_;
   std::vector<Endpoint> all_;
+  std::vector<Heard> heard_;     // connections from other ranks
+  std::set<std::size_t> alive_;  // ranks that have called
 };
 
 }  // namespace gravac

@@ -43,6 +43,8 @@ TEST(RollCall, RanksThatAreAllThereMissNobodyEvenIfTheyComeAtDifferentTimes) {
 TEST(RollCall, ARankThatHangsIsNamedWhenPatienceEnds) {
   auto all = ranks(3);
   EXPECT_EQ(all[1]->missing(std::chrono::milliseconds(200)), (Missing{0, 2}));
+  EXPECT_TRUE(all[0]->called());
+  EXPECT_FALSE(all[1]->called());
   EXPECT_EQ(all[0]->missing(std::chrono::milliseconds(200)), Missing{2}) << "rank 1 has called before";
 }
 
