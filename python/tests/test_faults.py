@@ -36,16 +36,14 @@ def one_step(model, state, gradients):
         state.aggregate()
 
 
-def go_on(rank, kind, timeout, under_way, waiting, survivors):
-    """Steps for ever. Says when a few are done, and when rank 0 has to wait for others.
+def go_on(rank, kind, timeout, under_way, survivors):
+    """Steps for ever. Says when a few are done.
 
     When a rank is missing, nobody leaves before all others have found out: a rank that leaves closes its
     connections, from which its neighbours would learn that something is wrong.
     """
     _peers._WARN_AFTER = 0.5
     model, state = made(kind, timeout=timeout, policy="static", factor=10)
-    watch = state._peers._watch
-    state._peers._watch = lambda *arguments: (rank == 0 and waiting.set(), watch(*arguments))
     step = 0
     while True:
         try:
@@ -60,14 +58,14 @@ def go_on(rank, kind, timeout, under_way, waiting, survivors):
 
 
 def under_way(size, kind, timeout, store="file"):
-    """Processes that have taken a few steps; an event: rank 0 waits; a barrier, to be held as long as they live.
+    """Processes that have taken a few steps, and a barrier, to be held as long as they live.
 
     The shared memory of a barrier that nobody here holds is given to the next one.
     """
-    began, waiting, survivors = fork.Event(), fork.Event(), fork.Barrier(size - 1)
-    started = start(size, go_on, kind, timeout, began, waiting, survivors, store=store)
+    began, survivors = fork.Event(), fork.Barrier(size - 1)
+    started = start(size, go_on, kind, timeout, began, survivors, store=store)
     assert began.wait(LIMIT)
-    return started, waiting, survivors
+    return started, survivors
 
 
 def test_a_lost_rank_is_named():
@@ -83,7 +81,7 @@ def test_a_lost_rank_is_named():
     jobs = []
     try:
         for size, kind, how, victim, timeout in cases:
-            started, _, survivors = under_way(size, kind, timeout, store="tcp")
+            started, survivors = under_way(size, kind, timeout, store="tcp")
             jobs.append((started, victim, survivors))
             os.kill(started[victim][0].pid, how)
         for started, victim, _ in jobs:
@@ -146,12 +144,24 @@ def test_what_goes_wrong_at_the_very_end_comes_out_of_backward():
         assert f"rank {1 - rank} of 2 does not answer" in message, message
 
 
+def hang(rank, kind, waiting):
+    """Rank 2 stops between two steps, as one does that waits for its data; rank 0 says when it waits for it."""
+    _peers._WARN_AFTER = 0.5
+    model, state = made(kind, timeout=10 * LIMIT, policy="static", factor=10)
+    watch = state._peers._watch
+    for step in range(6):
+        if step == 5:
+            if rank == 2:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            state._peers._watch = lambda *arguments: (rank == 0 and waiting.set(), watch(*arguments))
+        one_step(model, state, gradients_of(rank, step))
+
+
 @pytest.mark.parametrize("kind", ["hook", "aggregator"])
 def test_ctrl_c_works_while_a_peer_hangs(kind):
-    started, waiting, _ = under_way(3, kind, 10 * LIMIT)
+    waiting = fork.Event()
+    started = start(3, hang, kind, waiting)
     try:
-        waiting.clear()
-        os.kill(started[2][0].pid, signal.SIGSTOP)
         assert waiting.wait(LIMIT)
         os.kill(started[0][0].pid, signal.SIGINT)
         well, message = result(started[0])
