@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 
 const std::string kSavedAs = "saved as";  // the section that names the step and rank of a file's state
 const std::string kUnfinished = ".tmp";   // ending of the name of a file that is still being written
+const std::string kUnread = ".unread", kIncomplete = ".incomplete";  // endings of steps that were set aside
 
 // One rank out of a number of ranks, as in the name of a file.
 struct Member {
@@ -128,10 +129,33 @@ void remove_step(const std::string& folder) {
   }
 }
 
-// Renames a folder to NAME.unread, or NAME.unread.2 and so on if there is one already.
-std::string set_aside(const std::string& folder) {
-  std::string name = folder + ".unread";
-  for (int i = 2; fs::exists(name); ++i) name = folder + ".unread." + std::to_string(i);
+// The files that exist, of each number of ranks that has saved: number of ranks -> number of files.
+std::map<std::size_t, std::size_t> files_in(const std::string& folder) {
+  std::map<std::size_t, std::size_t> found;
+  for (const std::string& name : names_in(folder)) {
+    if (const auto member = member_of(name)) ++found[member->ranks];
+  }
+  return found;
+}
+
+// "rank-1-of-4.gvck and 2 more files are missing"; empty if all are there.
+std::string missing_in(const std::string& folder, std::size_t ranks) {
+  std::string first;
+  std::size_t more = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const std::string name = file_name({rank, ranks});
+    if (fs::exists(folder + '/' + name)) continue;
+    first.empty() ? void(first = name) : void(++more);
+  }
+  if (first.empty()) return "";
+  if (more == 0) return first + " is missing";
+  return first + " and " + std::to_string(more) + (more == 1 ? " more file" : " more files") + " are missing";
+}
+
+// Renames a folder to NAME.unread or the like, or NAME.unread.2 and so on if there is one already.
+std::string set_aside(const std::string& folder, const std::string& ending) {
+  std::string name = folder + ending;
+  for (int i = 2; fs::exists(name); ++i) name = folder + ending + '.' + std::to_string(i);
   if (rename(folder.c_str(), name.c_str()) != 0) fail("rename", folder);
   return name;
 }
@@ -159,16 +183,29 @@ void CheckpointFolder::save(std::uint64_t step, Checkpoint state) {
 std::vector<CheckpointFolder::Entry> CheckpointFolder::list() const {
   std::vector<Entry> entries;
   for (const std::uint64_t step : steps_in(dir_)) {
-    std::map<std::size_t, std::size_t> found;  // number of ranks -> number of files rank-*-of-that
-    for (const std::string& name : names_in(dir_ + '/' + folder_name(step))) {
-      if (const auto member = member_of(name)) ++found[member->ranks];
-    }
-    for (const auto& [ranks, count] : found) {
+    for (const auto& [ranks, count] : files_in(dir_ + '/' + folder_name(step))) {
       if (count == ranks) entries.push_back({step, ranks});
     }
   }
   std::reverse(entries.begin(), entries.end());
   return entries;
+}
+
+std::vector<std::string> CheckpointFolder::incomplete() const {
+  std::vector<std::string> all;
+  for (const std::uint64_t step : steps_in(dir_)) {
+    for (const auto& [ranks, count] : files_in(dir_ + '/' + folder_name(step))) {
+      const std::string missing = missing_in(dir_ + '/' + folder_name(step), ranks);
+      if (!missing.empty()) all.push_back(folder_name(step) + ": " + missing);
+    }
+  }
+  std::reverse(all.begin(), all.end());
+  return all;
+}
+
+std::string CheckpointFolder::missing_of(std::uint64_t step) const {
+  const std::string missing = missing_in(dir_ + '/' + folder_name(step), ranks_);
+  return missing.empty() ? "" : folder_name(step) + ": " + missing;
 }
 
 Checkpoint CheckpointFolder::load(const Entry& entry, std::size_t rank) const {
@@ -193,6 +230,10 @@ void CheckpointFolder::drop_before(std::uint64_t step, std::size_t keep) {
   for (const std::uint64_t older : steps_in(dir_)) {
     if (older < step && !kept.contains(older)) remove_step(dir_ + '/' + folder_name(older));
   }
+  for (const std::string& name : names_in(dir_)) {
+    const auto aside = step_of(name.substr(0, name.find(kIncomplete)));
+    if (aside && *aside <= step && name.find(kIncomplete) != name.npos) remove_step(dir_ + '/' + name);
+  }
 }
 
 std::vector<std::string> CheckpointFolder::set_aside_from(std::uint64_t step) {
@@ -202,11 +243,10 @@ std::vector<std::string> CheckpointFolder::set_aside_from(std::uint64_t step) {
   for (const std::uint64_t found : steps_in(dir_)) {
     if (found < step) continue;
     const std::string folder = dir_ + '/' + folder_name(found);
-    const std::vector<std::string> names = names_in(folder);
-    const bool any =
-        std::any_of(names.begin(), names.end(), [](const auto& name) { return member_of(name); });
-    if (complete.contains(found) || (complete.empty() && any)) {
-      renamed.push_back(set_aside(folder));
+    if (complete.contains(found)) {
+      renamed.push_back(set_aside(folder, kUnread));
+    } else if (!files_in(folder).empty()) {
+      renamed.push_back(set_aside(folder, kIncomplete));
     } else {
       remove_step(folder);
     }

@@ -33,18 +33,27 @@ class CheckpointFolder {
   // load() throws, and the caller tries the next entry.
   std::vector<Entry> list() const;
 
+  // What keeps steps from being listed of which some rank's file exists, newest first:
+  // "step-0000000010: rank-1-of-2.gvck is missing". Looks for each file by its name: on a network disk a
+  // listing may be older than the files are.
+  std::vector<std::string> incomplete() const;
+  // The same for one step that these ranks have saved: empty if all of its files are there.
+  std::string missing_of(std::uint64_t step) const;
+
   // Reads the state that `rank` has saved. Throws Error if the file is damaged or holds the state of
   // another step or rank.
   Checkpoint load(const Entry& entry, std::size_t rank) const;
 
-  // To be called on rank 0 when all ranks have saved `step`: deletes older steps, complete or not.
-  // `keep` complete steps stay: `step` itself and the newest before it.
+  // To be called on rank 0 when the files of all ranks for `step` are there: deletes what it supersedes,
+  // that is older steps, complete or not, and incomplete ones that set_aside_from() has renamed. `keep`
+  // complete steps stay: `step` itself and the newest before it.
   void drop_before(std::uint64_t step, std::size_t keep = 2);
 
   // To be called on rank 0 before any rank saves: puts `step` and all later steps out of the way, so
-  // that files of the run before and of this one never make up one complete set. Steps that some rank
-  // did not finish saving are deleted, if there is any complete step. All others are renamed to
-  // step-0000000025.unread: they may be all that is left of a run. Returns the new names.
+  // that files of the run before and of this one never make up one complete set. Complete steps are
+  // renamed to step-0000000025.unread, those of which some file is missing to step-0000000025.incomplete:
+  // they may be all that is left of a run. Only files that were never finished are deleted. Returns the
+  // new names.
   std::vector<std::string> set_aside_from(std::uint64_t step);
 
  private:

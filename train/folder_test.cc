@@ -155,31 +155,61 @@ TEST(CheckpointFolder, DropsWhatIsOlderExceptTheNewestComplete) {
   EXPECT_EQ(folder.list(), (Entries{{60, 2}}));
 }
 
-TEST(CheckpointFolder, SetsWholeStepsAsideAndDeletesThoseThatWereNeverFinished) {
+TEST(CheckpointFolder, SaysWhichFilesOfAStepAreMissing) {
+  const Folder dir;
+  save(dir.path(), 10, 4);
+  CheckpointFolder folder(dir.path(), 0, 4);
+  EXPECT_TRUE(folder.incomplete().empty());
+  EXPECT_EQ(folder.missing_of(10), "");
+  fs::remove(dir / "step-0000000010/rank-1-of-4.gvck");
+  folder.save(20, state_of(20, 0));
+  CheckpointFolder(dir.path(), 2, 3).save(20, state_of(20, 2));
+  fs::create_directories(dir / "step-0000000030");
+  File(dir / "step-0000000030/rank-0-of-4.gvck.tmp", O_CREAT);  // never finished: no file of a checkpoint
+  EXPECT_EQ(folder.incomplete(),
+            (std::vector<std::string>{"step-0000000020: rank-1-of-4.gvck and 2 more files are missing",
+                                      "step-0000000020: rank-0-of-3.gvck and 1 more file are missing",
+                                      "step-0000000010: rank-1-of-4.gvck is missing"}));
+  EXPECT_EQ(folder.missing_of(10), "step-0000000010: rank-1-of-4.gvck is missing");
+}
+
+TEST(CheckpointFolder, SetsStepsAsideAndDeletesOnlyWhatWasNeverFinished) {
   const Folder dir;
   for (const std::uint64_t step : {10, 20, 30}) save(dir.path(), step, 2);
   CheckpointFolder folder(dir.path(), 0, 2);
   folder.save(40, state_of(40, 0));  // rank 1 did not
-  File(dir / "step-0000000040/notes", O_CREAT);
-  EXPECT_EQ(folder.set_aside_from(11),
-            (std::vector{dir / "step-0000000020.unread", dir / "step-0000000030.unread"}));
-  EXPECT_EQ(folder.list(), (Entries{{10, 2}}));
-  EXPECT_TRUE(fs::exists(dir / "step-0000000020.unread/rank-1-of-2.gvck"));
-  EXPECT_EQ(all_in(dir / "step-0000000040"), (std::vector{dir / "step-0000000040/notes"}));
-  save(dir.path(), 20, 2);
-  EXPECT_EQ(folder.set_aside_from(11), (std::vector{dir / "step-0000000020.unread.2"}));
-  folder.drop_before(1000);  // never touches what was set aside
-  EXPECT_TRUE(fs::exists(dir / "step-0000000020.unread/rank-0-of-2.gvck"));
-}
-
-TEST(CheckpointFolder, KeepsWhatRanksHaveSavedWhereNoStepIsComplete) {
-  const Folder dir;
-  CheckpointFolder folder(dir.path(), 0, 2);
-  folder.save(40, state_of(40, 0));
   fs::create_directories(dir / "step-0000000050");
   File(dir / "step-0000000050/rank-0-of-2.gvck.tmp", O_CREAT);
-  EXPECT_EQ(folder.set_aside_from(1), (std::vector{dir / "step-0000000040.unread"}));
+  EXPECT_EQ(folder.set_aside_from(11),
+            (std::vector{dir / "step-0000000020.unread", dir / "step-0000000030.unread",
+                         dir / "step-0000000040.incomplete"}));
+  EXPECT_EQ(folder.list(), (Entries{{10, 2}}));
+  EXPECT_TRUE(fs::exists(dir / "step-0000000020.unread/rank-1-of-2.gvck"));
+  EXPECT_TRUE(fs::exists(dir / "step-0000000040.incomplete/rank-0-of-2.gvck"));
   EXPECT_FALSE(fs::exists(dir / "step-0000000050"));
+  save(dir.path(), 20, 2);
+  EXPECT_EQ(folder.set_aside_from(11), (std::vector{dir / "step-0000000020.unread.2"}));
+}
+
+TEST(CheckpointFolder, AnIncompleteStepIsKeptUntilALaterOneSupersedesIt) {
+  const Folder dir;
+  CheckpointFolder folder(dir.path(), 0, 2);
+  for (int i = 0; i < 2; ++i) {
+    folder.save(40, state_of(40, 0));
+    folder.set_aside_from(1);
+  }
+  save(dir.path(), 50, 2);
+  folder.set_aside_from(1);
+  save(dir.path(), 39, 2);
+  folder.drop_before(39);
+  EXPECT_TRUE(fs::exists(dir / "step-0000000040.incomplete/rank-0-of-2.gvck"));
+  EXPECT_TRUE(fs::exists(dir / "step-0000000040.incomplete.2/rank-0-of-2.gvck"));
+  save(dir.path(), 60, 2);
+  folder.drop_before(60);
+  EXPECT_FALSE(fs::exists(dir / "step-0000000040.incomplete"));
+  EXPECT_FALSE(fs::exists(dir / "step-0000000040.incomplete.2"));
+  EXPECT_TRUE(fs::exists(dir / "step-0000000050.unread/rank-0-of-2.gvck"))
+      << "it may be damaged: it was complete";
 }
 
 TEST(CheckpointFolder, SaysWhereItCannotSaveAndKeepsWhatWasThere) {

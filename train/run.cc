@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
+#include <utility>
 
 #include "adapters/gloo_comm.h"
 #include "gravac/comm/paced_comm.h"
@@ -112,12 +113,13 @@ class Rank {
   // that has ended already keeps its files as they are.
   void begin() {
     const std::vector<CheckpointFolder::Entry> entries = checkpoints();
+    const std::string incomplete = entries.empty() ? incomplete_checkpoints() : "";
     if (options_.start == TrainOptions::Start::anew) {
       require(
-          entries.empty(), "train: ", options_.out,
+          entries.empty() && incomplete.empty(), "train: ", options_.out,
           " holds the checkpoints of an earlier run; give --resume to continue that run, or another --out");
     } else {
-      resume(entries);
+      resume(entries, incomplete);
     }
     if (around_.comm.rank() != 0) return;
     std::vector<std::string> aside;
@@ -136,21 +138,49 @@ class Rank {
         mine.push_back(static_cast<double>(entry.ranks));
       }
     }
-    const double count = static_cast<double>(mine.size());
-    const auto size = static_cast<std::size_t>(around_.plain.all_gather(std::span(&count, 1))[0]);
-    if (size == 0) return {};
-    mine.resize(size);
-    const std::vector<double> all = around_.plain.all_gather(std::span<const double>(mine));
+    const std::vector<double> all = of_rank_0(std::move(mine));
     std::vector<CheckpointFolder::Entry> entries;
-    for (std::size_t i = 0; i < size; i += 2) {
+    for (std::size_t i = 0; i < all.size(); i += 2) {
       entries.push_back({static_cast<std::uint64_t>(all[i]), static_cast<std::size_t>(all[i + 1])});
     }
     return entries;
   }
 
+  // Which files are missing of the checkpoints that are there in part, as rank 0 finds them. Empty if none
+  // stands in the way of a new beginning.
+  std::string incomplete_checkpoints() {
+    std::string text;
+    if (folder_ && around_.comm.rank() == 0) {
+      const std::vector<std::string> all = folder_->incomplete();
+      constexpr std::size_t kMost = 3;
+      for (std::size_t i = 0; i < std::min(all.size(), kMost); ++i) text += (i == 0 ? "" : "; ") + all[i];
+      if (all.size() > kMost) text += "; and so on for " + std::to_string(all.size() - kMost) + " older ones";
+      // A run that was killed while it saved for the first time leaves one such step and no summary. It can
+      // never be resumed, and a job script that is started again shall not have to delete it.
+      const bool first = all.size() == 1 && !std::filesystem::exists(options_.out + "/summary.json");
+      if (first && options_.start == TrainOptions::Start::resume_or_begin) text.clear();
+    }
+    const std::vector<double> all = of_rank_0({text.begin(), text.end()});
+    text.clear();
+    for (const double character : all) text += static_cast<char>(character);
+    return text;
+  }
+
+  // The numbers that rank 0 has.
+  std::vector<double> of_rank_0(std::vector<double> mine) {
+    const double count = static_cast<double>(mine.size());
+    const auto size = static_cast<std::size_t>(around_.plain.all_gather(std::span(&count, 1))[0]);
+    if (size == 0) return {};
+    mine.resize(size);
+    std::vector<double> all = around_.plain.all_gather(std::span<const double>(mine));
+    all.resize(size);
+    return all;
+  }
+
   // Loads the newest checkpoint that all ranks can read. With or-begin, training begins at step 0 where
-  // there is none at all. If there are some and none can be read, that is an error, and all stay.
-  void resume(const std::vector<CheckpointFolder::Entry>& entries) {
+  // there is none at all. If there are some and none is complete or can be read, that is an error, and all
+  // files stay as they are.
+  void resume(const std::vector<CheckpointFolder::Entry>& entries, const std::string& incomplete) {
     for (const CheckpointFolder::Entry& entry : entries) {
       std::vector<Checkpoint> states(entry.ranks);
       bool readable = true;
@@ -172,6 +202,8 @@ class Rank {
     }
     require(entries.empty(), "train: none of the checkpoints in ", options_.out,
             " can be read by all workers, so there is nothing to resume; no file was changed");
+    require(incomplete.empty(), "train: no checkpoint in ", options_.out, " is complete (", incomplete,
+            "); is it one folder that all workers share? No file was changed");
     require(options_.start == TrainOptions::Start::resume_or_begin, "train: no checkpoint in ", options_.out,
             " to resume; --resume=or-begin begins at step 0 where there is none");
   }
@@ -195,7 +227,14 @@ class Rank {
       saved = false;
       std::fprintf(stderr, "gravac: rank %zu: %s\n", around_.comm.rank(), error.what());
     }
-    if (all_agree(around_.plain, saved) && around_.comm.rank() == 0) folder_->drop_before(trainer_.steps());
+    if (!all_agree(around_.plain, saved) || around_.comm.rank() != 0) return;
+    const std::string missing = folder_->missing_of(trainer_.steps());
+    if (missing.empty()) folder_->drop_before(trainer_.steps());
+    if (!missing.empty() && !std::exchange(warned_, true)) {
+      outputs_->note("gravac: all workers have saved a checkpoint, but rank 0 does not see all of it in " +
+                     options_.out + " (" + missing +
+                     "); the run can be resumed only from a folder that all share");
+    }
   }
 
   // Adds up the costs of all ranks, checks that all ranks have the same weights, and writes the summary.
@@ -241,6 +280,7 @@ class Rank {
   std::optional<Outputs> outputs_;  // on rank 0
   Summary summary_;
   bool ended_early_ = false;
+  bool warned_ = false;  // that --out is not shared
 };
 
 std::unique_ptr<Data> load_data(const TrainOptions& options) {
