@@ -407,7 +407,7 @@ int run_workers(const Launch& launch) {
   // Of errors that all workers meet alike, only rank 0 tells. If it did not meet this one, we do.
   if (outcome.failed == 2 && outcome.failed_0 != 2)
     std::fprintf(stderr, "gravac: worker %zu ended with exit code 2\n", outcome.first);
-  return outcome.signal != 0 ? 128 + outcome.signal : outcome.failed;
+  return outcome.signal != 0 && outcome.failed != 0 ? 128 + outcome.signal : outcome.failed;
 }
 
 }  // namespace gravac::train

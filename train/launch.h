@@ -61,8 +61,8 @@ struct Launch {
 // rank is missing and to end; then they are killed.
 // Output: every worker writes to our stderr, but only rank 0 to our stdout.
 //
-// Returns 0; or 128 + the signal that this process received; or the exit code of the first worker
-// that failed.
+// Returns 0 if all workers do; or else 128 + the signal that this process received; or the exit code of
+// the first worker that failed.
 int run_workers(const Launch& launch);
 
 }  // namespace gravac::train

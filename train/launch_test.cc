@@ -273,6 +273,13 @@ TEST_F(RunWorkers, HandsSignalsOnAndSaysWhichOneCame) {
   }
 }
 
+TEST_F(RunWorkers, ASignalThatCameTooLateToMatterIsNoFailure) {
+  EXPECT_EQ(run(2,
+                "trap '' TERM; [ $GRAVAC_WORKER_RANK = 0 ] && { touch $FOLDER/up; exit 0; }; "
+                "while ! test -e $FOLDER/up; do sleep 0.02; done; kill -TERM $PPID"),
+            0);
+}
+
 TEST_F(RunWorkers, ReportsAProgramThatIsNotThere) {
   EXPECT_EQ(run_workers({.workers = 2, .arguments = {"x"}, .program = "/no/such/program"}), 127);
 }

@@ -86,14 +86,15 @@ class Rank {
       pause_clock();  // evaluations and checkpoints do not count as training time
       const bool asked = stepped.report.stop_requested;
       stop = asked || trainer_.done();
-      if (!asked && (stop || trainer_.steps() % eval_every == 0)) {
+      // A signal saves time, except in the last step: a run that is done has its evaluation.
+      if (trainer_.done() || (!asked && trainer_.steps() % eval_every == 0)) {
         const Evaluation evaluation = trainer_.evaluate();
         if (outputs_) outputs_->evaluation(trainer_, evaluation);
         stop |= finished();
       }
       const bool due = options_.checkpoint_every > 0 && trainer_.steps() % options_.checkpoint_every == 0;
       if (stop || due) save();
-      ended_early_ = asked;
+      ended_early_ = asked && !trainer_.done();
       resume_clock();
     }
     end();
