@@ -296,7 +296,13 @@ std::unique_ptr<Comm> make_comm(const TrainOptions& options, const std::optional
   const std::chrono::duration<double> timeout(options.timeout);
   if (options.backend == "mpi") {
 #ifdef GRAVAC_MPI
-    return make_mpi_comm(timeout);
+    std::unique_ptr<Comm> comm = make_mpi_comm(timeout);
+    // Where MPI knows nothing of the launcher, every worker would train by itself, into the same folder.
+    if (place)
+      require(place->size == comm->size(), "train: ", place->source, " has started ", place->size,
+              " workers, but MPI sees ", comm->size(),
+              "; start them with mpirun or srun --mpi=pmix, or leave --backend mpi out");
+    return comm;
 #else
     throw Error("train: this program was built without MPI");
 #endif
