@@ -177,13 +177,15 @@ EngineSetup make_setup(const Parameters& parameters, const Options& options, std
 // An engine, with what it needs to live.
 class Session {
  public:
-  // `buckets` nothing: for after backward.
+  // `buckets` nothing: for after backward. `check_every`: steps between calls of compare(). It must be
+  // equal on all ranks, but may change when a run is resumed, so it is no option of the engine.
   Session(const Parameters& parameters, const std::optional<std::vector<Bucket>>& buckets,
-          const Options& options, py::object peers)
+          const Options& options, py::object peers, std::size_t check_every)
       : comm_(std::move(peers)) {
     const Layout layout = make_layout(parameters);
     EngineSetup setup = make_setup(parameters, options, comm_.size());
     const py::gil_scoped_release free;
+    handshake(comm_, {{"check_every", std::to_string(check_every)}});
     if (buckets) {
       setup.options.hold_unused = true;  // DDP drops means of parameters that no rank used
       engine_ = make_overlap(layout, *buckets, std::move(setup), comm_, clock_);
@@ -244,8 +246,8 @@ PYBIND11_MODULE(_engine, m) {
   // Whatever may wait for other ranks releases the GIL: the engine's own thread wants it.
   const auto released = py::call_guard<py::gil_scoped_release>();
   py::class_<Session>(m, "Engine")
-      .def(py::init<const Parameters&, const std::optional<std::vector<Bucket>>&, const Options&,
-                    py::object>())
+      .def(py::init<const Parameters&, const std::optional<std::vector<Bucket>>&, const Options&, py::object,
+                    std::size_t>())
       .def(
           "ready",
           [](Session& session, std::size_t bucket, std::uintptr_t address, std::size_t entries) {

@@ -64,7 +64,7 @@ class Aggregator(Session):
             at += p.numel()
         self._model = model
         layout = described(self._parameters, model)
-        self._engine = self._wait_for(_engine.Engine, layout, None, self._options, self._peers)
+        self._engine = self._wait_for(_engine.Engine, layout, None, self._options, self._peers, self._check_every)
 
     def aggregate(self, samples: Optional[float] = None) -> Report:
         """One step: to be called on all ranks, after backward. Returns what it was like."""

@@ -147,7 +147,7 @@ class GravacState(Session):
         if shape != self._shape:
             before = None if first else self._engine.save()
             layout = described(self._parameters, self._model)
-            self._engine = self._wait_for(_engine.Engine, layout, shape, self._options, self._peers)
+            self._engine = self._wait_for(_engine.Engine, layout, shape, self._options, self._peers, self._check_every)
             self._shape = shape
             if before is not None:
                 self._engine.load(before)

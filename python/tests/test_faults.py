@@ -191,6 +191,18 @@ def test_ranks_with_other_options_refuse_each_other(kind):
         assert "factor" in message and "10" in message and "11" in message, message
 
 
+def check_differently(rank, kind):
+    model, state = made(kind, policy="static", factor=10, check_every=2 * rank)
+    for step in range(5):
+        one_step(model, state, gradients_of(rank, step))
+
+
+@pytest.mark.parametrize("kind", ["hook", "aggregator"])
+def test_ranks_that_compare_parameters_at_other_steps_refuse_each_other(kind):
+    for message in errors(2, check_differently, kind):
+        assert "check_every is 0 on rank 0 and 2 on rank 1" in message, message
+
+
 def sparse(rank):
     embedding = torch.nn.Embedding(10, 3, sparse=True)
     aggregator = gravac.Aggregator(embedding)
