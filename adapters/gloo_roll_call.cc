@@ -14,6 +14,18 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// Whether a read has failed in a way from which a connection does not recover.
+bool failed(ssize_t got) {
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+// Whether the other side has closed the connection. A rank that is called says nothing on it, and keeps it
+// open as long as its process lives.
+bool broken(const Socket& socket) {
+  char nothing = 0;
+  return failed(recv(socket.get(), &nothing, 1, 0));
+}
+
 }  // namespace
 
 // A call to another rank.
@@ -23,7 +35,11 @@ struct RollCall::Call {
   Clock::time_point refused = Clock::time_point::max();  // its process has ended
 
   void go_on(const Word& word) {
-    if (said || refused != Clock::time_point::max()) return;
+    if (refused != Clock::time_point::max()) return;
+    if (said) {
+      if (broken(socket)) refused = Clock::now();
+      return;
+    }
     int error = socket.open() ? 0 : ECONNREFUSED;
     socklen_t length = sizeof(error);
     pollfd ready = {.fd = socket.get(), .events = POLLOUT, .revents = 0};
@@ -50,7 +66,7 @@ bool RollCall::called() {
     heard_.push_back({.socket = Socket(socket)});
   std::erase_if(heard_, [&](Heard& one) {
     if (!one.complete()) return false;
-    if (one.word[0] == run_ && one.word[1] < all_.size()) alive_.insert(one.word[1]);
+    if (one.word[0] == run_ && one.word[1] < all_.size()) alive_[one.word[1]] = std::move(one.socket);
     return true;
   });
   return !alive_.empty();

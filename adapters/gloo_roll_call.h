@@ -4,7 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -50,8 +50,9 @@ class RollCall {
   Socket listener_;
   Endpoint endpoint_;
   std::vector<Endpoint> all_;
-  std::vector<Heard> heard_;     // connections from other ranks
-  std::set<std::size_t> alive_;  // ranks that have called
+  std::vector<Heard> heard_;  // connections from other ranks
+  // The ranks that have called. Their connections stay open, so that they notice when this process ends.
+  std::map<std::size_t, Socket> alive_;
 };
 
 }  // namespace gravac
