@@ -50,26 +50,38 @@ struct RollCall::Call {
   }
 };
 
-bool RollCall::Heard::complete() {
+RollCall::Heard::State RollCall::Heard::read() {
   char* room = reinterpret_cast<char*>(word.data());
   const ssize_t got = recv(socket.get(), room + bytes, sizeof(word) - bytes, 0);
+  if (failed(got)) return State::broken;
   if (got > 0) bytes += static_cast<std::size_t>(got);
-  return bytes == sizeof(word);
+  return bytes == sizeof(word) ? State::complete : State::partial;
 }
 
 RollCall::RollCall(std::size_t rank, std::uint64_t run, const std::string& address) : rank_(rank), run_(run) {
   std::tie(listener_, endpoint_) = listen_at(address, SOMAXCONN);
 }
 
+// Anybody can connect to the port. Whoever hangs up before the word is complete is forgotten, and of those
+// who say nothing only as many are kept as there are ranks, the latest ones: ranks say their word at once.
 bool RollCall::called() {
-  for (int socket; (socket = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;)
+  for (int socket;
+       (socket = accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0;) {
     heard_.push_back({.socket = Socket(socket)});
-  std::erase_if(heard_, [&](Heard& one) {
-    if (!one.complete()) return false;
-    if (one.word[0] == run_ && one.word[1] < all_.size()) alive_[one.word[1]] = std::move(one.socket);
-    return true;
-  });
+    listen_to_callers();
+    if (heard_.size() > all_.size()) heard_.pop_front();
+  }
+  listen_to_callers();
   return !alive_.empty();
+}
+
+void RollCall::listen_to_callers() {
+  std::erase_if(heard_, [&](Heard& one) {
+    const Heard::State state = one.read();
+    const bool ours = state == Heard::State::complete && one.word[0] == run_ && one.word[1] < all_.size();
+    if (ours) alive_[one.word[1]] = std::move(one.socket);
+    return state != Heard::State::partial;
+  });
 }
 
 std::vector<std::size_t> RollCall::missing(std::chrono::duration<double> patience) {

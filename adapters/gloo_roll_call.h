@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -25,7 +26,8 @@ class RollCall {
     Word word = {};
     std::size_t bytes = 0;
 
-    bool complete();
+    enum class State { partial, complete, broken };
+    State read();
   };
   struct Call;  // a call to another rank
 
@@ -45,12 +47,14 @@ class RollCall {
   std::vector<std::size_t> missing(std::chrono::duration<double> patience);
 
  private:
+  void listen_to_callers();
+
   std::size_t rank_;
   std::uint64_t run_;
   Socket listener_;
   Endpoint endpoint_;
   std::vector<Endpoint> all_;
-  std::vector<Heard> heard_;  // connections from other ranks
+  std::deque<Heard> heard_;  // connections from other ranks, or from strangers, that have not said it all
   // The ranks that have called. Their connections stay open, so that they notice when this process ends.
   std::map<std::size_t, Socket> alive_;
 };

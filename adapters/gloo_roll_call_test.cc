@@ -4,6 +4,8 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <filesystem>
+#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -108,6 +110,37 @@ TEST(RollCall, CallsOfAnotherRunDoNotCount) {
   others[1]->set_all({all[0]->endpoint(), others[1]->endpoint()});
   others[1]->missing(std::chrono::milliseconds(200));
   EXPECT_EQ(all[0]->missing(std::chrono::milliseconds(200)), Missing{1});
+}
+
+std::size_t open_descriptors() {
+  const std::filesystem::directory_iterator all("/proc/self/fd");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+// A connection to a rank, and what a stranger says on it.
+Socket stranger(const RollCall& rank, const std::string& words) {
+  Socket socket = start_connecting(rank.endpoint());
+  pollfd ready = {.fd = socket.get(), .events = POLLOUT, .revents = 0};
+  EXPECT_EQ(poll(&ready, 1, -1), 1);
+  EXPECT_EQ(send(socket.get(), words.data(), words.size(), MSG_NOSIGNAL), std::ssize(words));
+  return socket;
+}
+
+TEST(RollCall, StrangersAreForgottenAndKeepNoRankFromBeingHeard) {
+  auto all = ranks(2);
+  const std::size_t before = open_descriptors();
+  for (int i = 0; i < 100; ++i) {
+    stranger(*all[0], "GET / H");                     // hangs up before 16 bytes are complete
+    stranger(*all[0], "GET / HTTP/1.1, so it says");  // is not of this run
+  }
+  EXPECT_FALSE(all[0]->called());
+  EXPECT_LE(open_descriptors(), before + 2);
+  std::vector<Socket> silent;
+  for (int i = 0; i < 100; ++i) silent.push_back(stranger(*all[0], "GET / H"));
+  EXPECT_FALSE(all[0]->called());
+  EXPECT_LE(open_descriptors(), before + silent.size() + 2);
+  EXPECT_EQ(all[1]->missing(std::chrono::milliseconds(200)), Missing{0});
+  EXPECT_TRUE(all[0]->called());
 }
 
 TEST(Sockets, TheRouteDecidesWhichAddressIsOurs) {
