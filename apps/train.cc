@@ -118,6 +118,7 @@ Job prepare(train::Settings settings) {
           " found, which is not in this build; see gravac doctor");
   job.place = train::place_from_environment(variables_of(job.options));
   if (job.place) check_place(job.options, *job.place);
+  train::check_interface(job.options);
   return job;
 }
 

@@ -37,7 +37,9 @@ constexpr TrainOption kBefore[] = {
 
     {{kWorkers, "workers", count, "N", "", "Worker processes to start on this machine", 1, 4096}, may_differ},
     {{kWorkers, "backend", choice, "gloo|mpi", "gloo", "Library by which workers communicate"}, same},
-    {{kWorkers, "interface", text, "NAME", "", "Network interface that Gloo uses"}, may_differ},
+    {{kWorkers, "interface", text, "NAME", "",
+      "Network interface that Gloo uses (default: the one on the way to rank 0)"},
+     may_differ},
     {{kWorkers, "timeout", number, "SECONDS", "60", "Longest wait for another worker", 0, 1e6, true},
      may_differ},
     {{kWorkers, "threads", count, "N", "0", "Threads per worker; 0: the worker's share of the cores", 0,
@@ -88,7 +90,8 @@ constexpr TrainOption kAfter[] = {
     {{kOutput, "checkpoint-every", count, "STEPS", "0", "Steps between checkpoints; 0: one at the end"},
      same},
     {{kOutput, "resume", choice, "true|false|or-begin", "false",
-      "Continue from the last checkpoint in --out; or-begin: begin at step 0 if there is none"},
+      "Continue from the last checkpoint in --out (alone it means true); or-begin: begin at step 0 if there "
+      "is none"},
      same},
     {{kOutput, "json", flag, "", "false", "Print the summary as JSON"}, may_differ},
     {{kOutput, "config", text, "FILE", "", "Read options from a TOML file"}, may_differ},

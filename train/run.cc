@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "adapters/gloo_comm.h"
+#include "adapters/sockets.h"
 #include "gravac/comm/paced_comm.h"
 #include "gravac/comm/thread_comm.h"
 #include "gravac/util/require.h"
@@ -366,6 +367,10 @@ int run_emulated(const TrainOptions& options, const Data& data) {
 }
 
 }  // namespace
+
+void check_interface(const TrainOptions& options) {
+  if (options.backend == "gloo" && !options.interface.empty()) own_addresses(options.interface);
+}
 
 int run(const TrainOptions& options, const std::optional<Place>& place) {
   catch_signals();
