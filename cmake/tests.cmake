@@ -110,7 +110,7 @@ if(TARGET gravac_mpi AND TARGET gravac_gloo)
     foreach(scenario laws refuse straggler kill stop late)
       add_test(NAME ${backend}_${scenario}
                COMMAND ${PROJECT_SOURCE_DIR}/tests/processes $<TARGET_FILE:rank_${backend}> ${backend} ${scenario})
-      set_tests_properties(${backend}_${scenario} PROPERTIES TIMEOUT 600)
+      set_tests_properties(${backend}_${scenario} PROPERTIES TIMEOUT 1800)
     endforeach()
   endforeach()
   target_compile_definitions(rank_gloo PRIVATE GRAVAC_GLOO)
