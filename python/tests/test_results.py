@@ -131,7 +131,9 @@ def conserve(rank, options, kind):
         model(gradients).backward()
         if kind == "unused" and step % 3 == 1:
             assert model.module.ps[3].grad is None  # as in plain DDP
-        went_in += flat(torch.zeros(s) if g is None else g for g, s in zip(gradients, SHAPES))
+        # What a parameter of 8 bits receives is rounded to them; what it hands on is not rounded again.
+        received = [None if g is None else g.to(p.dtype) for g, p in zip(gradients, model.parameters())]
+        went_in += flat(torch.zeros(s) if g is None else g for g, s in zip(received, SHAPES))
         came_out += flat(torch.zeros(s) if p.grad is None else p.grad for p, s in zip(model.parameters(), SHAPES))
         factors.add(state.report()["factor"])
     waits = state.state_dict()["residual"]
@@ -155,9 +157,8 @@ def test_hook_loses_nothing(kind):
         for _, came_out, _, factors in results:
             assert torch.equal(came_out, results[0][1]), name
             assert factors != {1.0}, name
-        # bf16 gradients are rounded on their way back: 8 bits of some thousands.
-        tolerance = 60 if kind == "mixed" else 0.05
-        assert torch.allclose(size * results[0][1] + left, went_in, atol=tolerance, rtol=0), name
+        # Also where bf16 gradients are rounded on their way back: what that loses waits in the residual.
+        assert torch.allclose(size * results[0][1] + left, went_in, atol=0.05, rtol=0), name
 
 
 def plain_mean(rank):
