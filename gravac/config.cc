@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/codecs.h"
 #include "gravac/comm/route.h"
 
 namespace gravac {
@@ -36,8 +36,10 @@ std::vector<OptionInfo> make_engine_options() {
   std::vector<OptionInfo> all = {
       {kCompressionOptions, "policy", choice, choices_from(policies()), "progress",
        "Policy that chooses the compression factor on every step"},
-      {kCompressionOptions, "compressor", choice, choices_from(compressors()), "topk",
-       "Compressor that chooses the entries to send"},
+      {kCompressionOptions, "compressor", choice, choices_from(codecs()), "topk",
+       "Compressor: what is sent of a gradient"},
+      {kCompressionOptions, "bits", count, "B", "",
+       "Bits of an entry (compressors quantise and qsgd): the same as --policy static --factor 32/B", 1, 8},
       {kCompressionOptions, "granularity", choice, "layer|global", "",
        "Choose entries per layer or over the whole gradient (default: as the policy needs)"},
       {kCompressionOptions, "values", choice, "fp32|fp16|bf16", "fp32", "Format in which values are sent"},
@@ -78,12 +80,48 @@ std::span<const std::string_view> option_names() {
   return names;
 }
 
-EngineSetup make_setup(const Options& options, const Layout& layout, std::size_t ranks) {
+namespace {
+
+// Options by which users name a setting of a compressor in its own words: they stand for a static factor.
+Options with_factor(const Options& given) {
+  Options options = given;
+  const OptionReader reader(given, engine_options());
+  if (!reader.given("bits")) return options;
+  const std::string compressor = reader.text("compressor");
+  require(compressor == "quantise" || compressor == "qsgd", "options: bits are for the compressors quantise and ",
+          "qsgd, '", compressor, "' found");
+  require(!reader.given("factor"), "options: bits and factor are both given; bits = 32 / factor");
+  require(!reader.given("policy") || reader.text("policy") == "static", "options: bits are for the policy static, '",
+          reader.text("policy"), "' found; other policies choose the bits by the factor");
+  options["policy"] = "static";
+  options["factor"] = std::to_string(32.0 / reader.number("bits"));
+  return options;
+}
+
+// What a compressor that sends all entries has no use for.
+void check_compressor(const OptionReader& reader, bool factor_per_layer) {
+  const CodecInfo& info = codec_info(reader.text("compressor"));
+  require(info.factor_per_layer || !factor_per_layer, "options: policy ", reader.text("policy"),
+          " has a factor for each layer, which compressor ", info.name, " cannot do");
+  if (info.selects) return;
+  for (const std::string_view option : {"granularity", "values", "memory"}) {
+    const bool ordinary = option != "granularity" && reader.given(option) &&
+                          (reader.text(option) == "fp32" || reader.text(option) == "residual");
+    require(!reader.given(option) || ordinary, "options: ", option, " is for compressors that choose entries, '",
+            info.name, "' found");
+  }
+}
+
+}  // namespace
+
+EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t ranks) {
+  const Options options = with_factor(given);
   const OptionReader reader(options, engine_options());
   EngineSetup setup;
   setup.policy = policy_info(reader.text("policy"))
                      .entry.make({.options = reader, .ranks = ranks, .segments = layout.segments().size()});
   const bool factor_per_layer = setup.policy->observe_interval() > 0;
+  check_compressor(reader, factor_per_layer);
   EngineOptions& out = setup.options;
   out.step.compressor = reader.text("compressor");
   out.step.granularity = reader.given("granularity") ? granularity_from_string(reader.text("granularity"))
@@ -102,7 +140,7 @@ EngineSetup make_setup(const Options& options, const Layout& layout, std::size_t
                                    .ranks = static_cast<unsigned>(ranks),
                                    .optimizer = reader.number("optimizer-momentum")};
   }
-  for (const auto& [name, value] : options) {
+  for (const auto& [name, value] : given) {
     if (name != "threads")
       out.facts.emplace_back("option " + name, value);  // results are the same for any number of threads
   }

@@ -6,6 +6,8 @@
 #include <limits>
 #include <map>
 
+#include "gravac/codec/selecting_codec.h"
+
 namespace gravac {
 namespace {
 
@@ -29,7 +31,7 @@ struct World {
 };
 
 CostModel make_model() {
-  return CostModel(4, 1'000'000, Values::fp32, std::nullopt, false);
+  return CostModel(4, 1'000'000, selecting_payloads(1'000'000, Values::fp32, false, 1), std::nullopt);
 }
 
 TEST(CostModel, SettlesOnTheQuickestRouteWhateverItsBytes) {

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <string>
 
+#include "gravac/codec/codecs.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/require.h"
 
@@ -103,7 +104,10 @@ Request EngineBase::request_for(Part& part, Send expected) {
   if (!all.empty()) {
     for (const std::size_t s : part.segments) part.factors.push_back(all[s]);
   }
-  return {.plan = round_.plan(), .segment_factors = part.factors, .expected = expected};
+  return {.plan = round_.plan(),
+          .segment_factors = part.factors,
+          .expected = expected,
+          .step = round_.step()};
 }
 
 // Calls visit(segment, where it begins in the bucket) for the segments of a bucket.

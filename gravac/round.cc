@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/codecs.h"
 #include "gravac/policy/gain.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/kernels.h"
@@ -69,10 +69,10 @@ class Answers {
 Round::Round(const Layout& layout, std::size_t buckets, std::unique_ptr<Policy> policy,
              const EngineOptions& options, Comm& comm)
     : layout_(layout), options_(options), comm_(comm) {
-  const bool shared_positions = compressor_info(options.step.compressor).shared_positions;
-  state_ = std::make_unique<State>(State{.policy = std::move(policy),
-                                         .costs = CostModel(comm.size(), layout.entries(), options.values,
-                                                            options.route, shared_positions, buckets)});
+  state_ = std::make_unique<State>(
+      State{.policy = std::move(policy),
+            .costs = CostModel(comm.size(), layout.entries(), payloads_of(layout, options, buckets),
+                               options.route, buckets)});
 }
 
 Facts Round::facts() const {
@@ -159,11 +159,15 @@ void Round::describe(const Energy& energy, StepReport& report) const {
   report.candidate = plan_ ? plan_->candidate : 1;
 }
 
+double Round::planned_factor(Send sent) const {
+  return sent == Send::dense ? 1 : sent == Send::minimum ? plan_->minimum : plan_->candidate;
+}
+
 Order Round::order_for(Send sent, double kept) const {
   if (sent == Send::dense) return {.step = state_->steps};
   return {.sent = sent,
           .route = costs().route_for(kept),
-          .factor = sent == Send::minimum ? plan_->minimum : plan_->candidate,
+          .factor = costs().real_factor(planned_factor(sent)),
           .step = state_->steps,
           .one_round = costs().one_round(kept)};
 }
@@ -178,8 +182,7 @@ Agreed<Order> Round::next_order() {
   if (!plan_) decided = Send::dense;
   if (plan_ && !last) decided = Send::candidate;  // the policy wants to see what its new plan is like
   if (decided == Send::dense) return Agreed(order_for(decided, 0));
-  const double factor = decided == Send::minimum ? plan_->minimum : plan_->candidate;
-  return Agreed(order_for(decided, static_cast<double>(layout_.entries()) / factor));
+  return Agreed(order_for(decided, costs().numbers(planned_factor(decided))));
 }
 
 void Round::watch(std::size_t begin, std::span<const float> mean) {
@@ -228,7 +231,7 @@ void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, co
                   .volume = costs().volume(order->route, verdict->kept(order->sent), order->one_round),
                   .route = order->route},
         .samples = samples,
-        .factor = order->factor,
+        .factor = planned_factor(order->sent),
         .gain = sparse ? report.gain_error_fed[order->sent == Send::minimum ? 0 : 1] : 1};
     end_watch();
   } else {

@@ -104,6 +104,7 @@ class Round {
   void learn(const StepTimes& times, double samples, StepReport& report);
   void describe(const Energy& energy, StepReport& report) const;
   void end_watch();
+  double planned_factor(Send sent) const;
   Order order_for(Send sent, double kept) const;
 
   Layout layout_;

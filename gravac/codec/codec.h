@@ -79,8 +79,4 @@ class Codec {
   virtual void restore(std::span<const double> numbers) = 0;
 };
 
-// The codec that the options name, for one bucket with the segments of `layout`.
-std::unique_ptr<Codec> make_codec(const Layout& layout, const EngineOptions& options, Comm& comm,
-                                  Clock& clock);
-
 }  // namespace gravac

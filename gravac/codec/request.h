@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <span>
@@ -24,6 +25,7 @@ struct Request {
   std::span<const double> segment_factors;  // unless empty: a factor for each segment instead of the plan's
   std::optional<Thresholds> thresholds;     // unless nothing: where to cut, instead of the plan's factors
   Send expected = Send::candidate;          // what will probably be sent; a wrong guess costs a read
+  std::uint64_t step = 0;                   // the number of this step, equal on all ranks
 };
 
 // What measuring a gradient found, on this rank.

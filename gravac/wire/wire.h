@@ -7,21 +7,10 @@
 #include <vector>
 
 #include "gravac/wire/sparse.h"
+#include "gravac/wire/stamp.h"
 #include "gravac/wire/values.h"
 
 namespace gravac {
-
-// Says which step, decision and part of the gradient a message belongs to. A receiver refuses a message whose
-// stamp is not the one it expects: ranks that got out of step then fail at once, instead of training on
-// mixed gradients.
-struct Stamp {
-  std::uint64_t step = 0;
-  std::uint64_t plan = 0;     // digest of what all ranks decided (Order::digest)
-  std::uint32_t begin = 0;    // the message holds entries of
-  std::uint32_t entries = 0;  // [begin, begin + entries) of the gradient
-
-  bool operator==(const Stamp&) const = default;
-};
 
 // Turns the chosen entries of a gradient into the bytes of a message, and adds a received message to a dense
 // array. docs/wire_format.md describes the format. Keeps its buffers, so that after the first messages it
