@@ -30,7 +30,7 @@ struct Format {
   bool operator==(const Format&) const = default;
 };
 
-void check(const Format& format);             // throws Error if there is no such format
+void check_format(const Format& format);      // throws Error if there is no such format
 std::string to_string(const Format& format);  // "nearest 4 bit", for messages
 
 // Scales are bf16: not negative, finite, two bytes. How many of them a run has, and how many bytes the codes
