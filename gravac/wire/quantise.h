@@ -1,68 +1,18 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "gravac/util/buffer.h"
 #include "gravac/util/random.h"
 #include "gravac/util/workers.h"
+#include "gravac/wire/codes.h"
 #include "gravac/wire/runs.h"
 
 namespace gravac {
 
-// How an entry becomes a code of a few bits. The numbers are part of the wire format.
-enum class Scheme : std::uint8_t {
-  nearest = 0,     // the nearest of 2^bits levels; 0 is one of them from 4 bits on
-  stochastic = 1,  // QSGD: one of the two levels around the entry at random, so that the mean is the entry
-  onebit = 2,      // the mean of the run's entries that are not negative, or that of those that are
-  fp16 = 3,        // two bytes, scaled by a power of two that is the run's own
-  bf16 = 4,        // two bytes, the upper half of a float
-};
-
-// bits: 1 to 8 for nearest and stochastic, 1 for onebit, 16 for fp16 and bf16.
-struct Format {
-  Scheme scheme = Scheme::nearest;
-  unsigned bits = 4;
-
-  bool operator==(const Format&) const = default;
-};
-
-void check_format(const Format& format);      // throws Error if there is no such format
-std::string to_string(const Format& format);  // "nearest 4 bit", for messages
-
-// Scales are bf16: not negative, finite, two bytes. How many of them a run has, and how many bytes the codes
-// of runs [first, last) take.
-std::size_t scales_per_run(const Format& format);
+// How many bytes the codes of runs [first, last) take, scales not counted.
 std::size_t code_bytes(const Runs& runs, const Format& format, std::size_t first, std::size_t last);
-
-// Energies are sums of squares, with a relative error of at most some 1e-5.
-struct QuantiseTotals {
-  double entered = 0;  // of the gradient
-  double dense = 0;    // of gradient + residual
-  double error = 0;    // of gradient + residual - what receivers decode
-  bool finite = true;  // false: some entry is NaN, infinite or at least 2^64 (kHugeMagnitude), in the
-                       // gradient or with the residual added. Nothing else that was found may be used then.
-};
-
-// The codes of runs [first, last), somewhere in memory: in a Codes, or in a message.
-struct CodesView {
-  Format format;
-  std::size_t first = 0, last = 0;
-  const std::byte* scales = nullptr;
-  const std::byte* codes = nullptr;
-};
-
-// The codes of runs [first, last). Filled again and again, it allocates memory only to grow.
-struct Codes {
-  Format format;
-  std::size_t first = 0, last = 0;
-  Buffer<std::byte> scales, codes;
-
-  operator CodesView() const { return {format, first, last, scales.data(), codes.data()}; }
-};
 
 // Turns entries into codes and back. Nothing depends on the number of threads. Codes and scales, and what
 // is decoded from them, have the same bits on every processor; energies may differ in their last digits.
