@@ -70,6 +70,7 @@ gravac_test(util/workers)
 gravac_test(wire/half)
 gravac_test(wire/packing)
 gravac_test(wire/rounding)
+gravac_test(wire/runs)
 gravac_test(wire/wire)
 
 add_test(NAME layering COMMAND ${PROJECT_SOURCE_DIR}/tests/layering ${PROJECT_SOURCE_DIR})
