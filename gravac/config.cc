@@ -1,5 +1,6 @@
 #include "gravac/config.h"
 
+#include <charconv>
 #include <deque>
 #include <string>
 #include <vector>
@@ -82,6 +83,12 @@ std::span<const std::string_view> option_names() {
 
 namespace {
 
+// A number as text that reads back as the same number.
+std::string exactly(double number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
+}
+
 // Options by which users name a setting of a compressor in its own words: they stand for a static factor.
 Options with_factor(const Options& given) {
   Options options = given;
@@ -94,7 +101,7 @@ Options with_factor(const Options& given) {
   require(!reader.given("policy") || reader.text("policy") == "static", "options: bits are for the policy static, '",
           reader.text("policy"), "' found; other policies choose the bits by the factor");
   options["policy"] = "static";
-  options["factor"] = std::to_string(32.0 / reader.number("bits"));
+  options["factor"] = exactly(32 / reader.number("bits"));
   return options;
 }
 
