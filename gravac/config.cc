@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "gravac/codec/codecs.h"
+#include "gravac/codec/compressors.h"
 #include "gravac/comm/route.h"
 
 namespace gravac {
@@ -37,8 +37,8 @@ std::vector<OptionInfo> make_engine_options() {
   std::vector<OptionInfo> all = {
       {kCompressionOptions, "policy", choice, choices_from(policies()), "progress",
        "Policy that chooses the compression factor on every step"},
-      {kCompressionOptions, "compressor", choice, choices_from(codecs()), "topk",
-       "Compressor: what is sent of a gradient"},
+      {kCompressionOptions, "compressor", choice, choices_from(compressors()), "topk",
+       "Selector: what is sent of a gradient"},
       {kCompressionOptions, "bits", count, "B", "",
        "Bits of an entry (compressors quantise and qsgd): the same as --policy static --factor 32/B", 1, 8},
       {kCompressionOptions, "granularity", choice, "layer|global", "",
@@ -107,7 +107,7 @@ Options with_factor(const Options& given) {
 
 // What a compressor that sends all entries has no use for.
 void check_compressor(const OptionReader& reader, bool factor_per_layer) {
-  const CodecInfo& info = codec_info(reader.text("compressor"));
+  const CompressorInfo& info = compressor_info(reader.text("compressor"));
   require(info.factor_per_layer || !factor_per_layer, "options: policy ", reader.text("policy"),
           " has a factor for each layer, which compressor ", info.name, " cannot do");
   if (info.selects) return;

@@ -5,7 +5,7 @@
 #include <numeric>
 #include <string>
 
-#include "gravac/codec/codecs.h"
+#include "gravac/codec/compressors.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/require.h"
 
@@ -64,6 +64,7 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
       comm_(comm),
       clock_(clock),
       round_(layout, std::max<std::size_t>(buckets.size(), 1), std::move(setup.policy), setup.options, comm) {
+  options_.whole = std::make_shared<const Layout>(layout);
   require(options_.stored_as.empty() || options_.stored_as.size() == layout.segments().size(), name, ": ",
           options_.stored_as.size(), " types of gradients found, ", layout.segments().size(), " expected");
   std::vector<int> seen(layout.segments().size(), 0);

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <random>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/compressors.h"
 #include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
 #include "gravac/testing.h"
@@ -215,7 +215,10 @@ class EveryEngine : public ::testing::TestWithParam<Setting> {};
 TEST_P(EveryEngine, SurvivesAnySequenceOfFaults) {
   const auto& [options, overlapped, with_unused] = GetParam();
   const bool erratic = options.find("policy=") == std::string::npos;
-  const bool conserves = options.find("memory=momentum") == std::string::npos && options != "feedback=false";
+  const Options given = options_from_string(options);
+  const auto compressor = given.find("compressor");
+  const bool conserves = !given.contains("memory") && !given.contains("feedback") &&
+                         (compressor == given.end() || compressor_info(compressor->second).conserves);
   for (const unsigned seed : {1u, 2u, 3u}) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Balance balance;

@@ -117,7 +117,8 @@ void Overlap::measure(std::size_t bucket) {
   cuts_.found(part.entries, found);
   found_.add(found);
   trips_[bucket].finite = found.finite;
-  measure_seconds_ += clock_.now() - start;
+  measure_seconds_ += clock_.now() - start - found.exchange_seconds;
+  traffic_.add({.bytes_sent = found.bytes, .bytes_received = found.bytes});
 }
 
 // Sparse payloads carry a "bad numbers" flag; sums do not, so ranks vote first. A dense step without momentum
@@ -129,7 +130,7 @@ void Overlap::exchange(std::size_t bucket) {
     traffic_.add(part.codec->end_sum(part.gradient));
     return;
   }
-  const bool bad = !order_->tells_bad() && any_bad(!trips_[bucket].finite);
+  const bool bad = !part.codec->tells_bad(*order_) && any_bad(!trips_[bucket].finite);
   settle(part, bad ? Traffic{.bad = true} : part.codec->mean(order_, part.gradient));
 }
 

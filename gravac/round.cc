@@ -4,7 +4,7 @@
 #include <cmath>
 #include <string>
 
-#include "gravac/codec/codecs.h"
+#include "gravac/codec/compressors.h"
 #include "gravac/policy/gain.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/kernels.h"

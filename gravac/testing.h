@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 #include "gravac/codec/select/step.h"
 #include "gravac/comm/comm.h"
 #include "gravac/engine.h"
@@ -194,14 +194,14 @@ inline Layout uneven_layout(std::size_t n) {
 }
 
 // The names of all compressors in the table.
-inline std::vector<std::string> all_compressors() {
-  const auto names = compressor_names();
+inline std::vector<std::string> all_selectors() {
+  const auto names = selector_names();
   return {names.begin(), names.end()};
 }
 
 // Whether the table of compressors allows `compressor` to keep `count` entries when it was asked for `keep`.
 inline bool respects_keep(const std::string& compressor, std::size_t count, std::size_t keep) {
-  const CompressorInfo& info = compressor_info(compressor);
+  const SelectorInfo& info = selector_info(compressor);
   const auto found = static_cast<double>(count), target = static_cast<double>(keep);
   return found >= info.fewest * target && found <= info.most * target;
 }

@@ -15,7 +15,7 @@
 
 #include "adapters/parts.h"
 #include "adapters/roll_call.h"
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 #include "gravac/comm/comm.h"
 #include "gravac/config.h"
 #include "gravac/engine.h"
@@ -276,7 +276,7 @@ PYBIND11_MODULE(_engine, m) {
         [](const Options& options, std::size_t ranks) { gravac::make_setup(options, Layout(1), ranks); });
   m.def("compressors", [] {  // by name: whether positions are the same on all ranks
     py::dict all;
-    for (const CompressorInfo& info : compressors())
+    for (const SelectorInfo& info : selectors())
       all[py::str(std::string(info.name))] = info.shared_positions;
     return all;
   });

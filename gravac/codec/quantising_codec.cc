@@ -77,13 +77,12 @@ void QuantisingCodec::take_dense(std::span<float> gradient) {
   residual_.set_zero();
 }
 
-Coder& QuantisingCodec::take(const Order& order) {
+void QuantisingCodec::take(const Order& order) {
   const Format& format = order.sent == Send::minimum ? minimum_ : candidate_;
   if (!(coder_.codes().format == format)) {  // another was expected
     quantiser_.quantise(0, quantiser_.runs().size(), gradient_, kept(), format, draw_, coder_.codes());
   }
   coder_.set(gradient_, residual_.size() > 0 ? residual_.values() : std::span<float>(), draw_);
-  return coder_;
 }
 
 void QuantisingCodec::check(std::span<const double> numbers) const {

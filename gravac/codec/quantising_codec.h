@@ -28,7 +28,7 @@ class QuantisingCodec final : public ResidualCodec {
  protected:
   Memory& residual() override { return residual_; }
   void take_dense(std::span<float> gradient) override;
-  Coder& take(const Order& order) override;
+  void take(const Order& order) override;
   Coder& coder() override { return coder_; }
   void discard(std::span<const float>, std::span<const float>) override {}
 

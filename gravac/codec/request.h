@@ -33,6 +33,9 @@ struct Measurement {
   Energy energy;
   std::size_t minimum_kept = 0, candidate_kept = 0;  // entries that survive
   bool finite = true;  // false: infinities or NaN; the residual is as before and nothing can be taken
+  // Of methods that communicate in order to measure: how long that took, and the bytes sent.
+  double exchange_seconds = 0;
+  std::size_t bytes = 0;
 
   void add(const Measurement& part) {
     energy.entered += part.energy.entered;

@@ -34,12 +34,13 @@ class ResidualCodec : public Codec {
   virtual Memory& residual() = 0;
   // Ends the measured step: `gradient` becomes gradient + residual, and the residual 0.
   virtual void take_dense(std::span<float> gradient) = 0;
-  // Ends the measured step: what is to be sent by this order.
-  virtual Coder& take(const Order& order) = 0;
+  // Ends the measured step: makes ready what is to be sent by this order.
+  virtual void take(const Order& order) = 0;
   // Exchanges what was taken; `usable` false: nothing was taken, because this rank has bad numbers.
   virtual Traffic exchange(const Order& order, bool usable, std::span<float> gradient) {
     return exchange_.mean(order, coder(), usable, gradient);
   }
+  // The messages with what was taken.
   virtual Coder& coder() = 0;
   // What was taken has arrived.
   virtual void arrived() {}

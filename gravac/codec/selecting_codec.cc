@@ -44,10 +44,9 @@ Measurement SelectingCodec::measure(std::span<const float> gradient, std::span<c
   return found;
 }
 
-Coder& SelectingCodec::take(const Order& order) {
+void SelectingCodec::take(const Order& order) {
   const SparseView mine = step_.take(order.sent);
   coder_.set(mine, options_.step.feedback ? step_.residual().values() : std::span<float>());
-  return coder_;
 }
 
 Traffic SelectingCodec::exchange(const Order& order, bool usable, std::span<float> gradient) {

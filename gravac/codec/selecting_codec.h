@@ -30,7 +30,7 @@ class SelectingCodec final : public ResidualCodec {
  protected:
   Memory& residual() override { return step_.residual(); }
   void take_dense(std::span<float> gradient) override { step_.take_dense(gradient); }
-  Coder& take(const Order& order) override;
+  void take(const Order& order) override;
   Traffic exchange(const Order& order, bool usable, std::span<float> gradient) override;
   Coder& coder() override { return coder_; }
   void arrived() override;

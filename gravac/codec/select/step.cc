@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 #include "gravac/codec/select/survey.h"
 #include "gravac/util/kernels.h"
 #include "gravac/util/require.h"
@@ -50,7 +50,7 @@ struct Step::State {
       : options(given),
         entries(layout.entries()),
         ranges(ranges_of(layout, given.granularity)),
-        survey(ranges, make_compressor(given.compressor), given.threads),
+        survey(ranges, make_selector(given.compressor), given.threads),
         residual("residual", given.feedback ? entries : 0) {}
 
   void begin(std::span<const float> given) {

@@ -148,7 +148,7 @@ TEST_P(EveryStep, GivesTheSameAnswerAgain) {
 
 std::vector<Setting> settings() {
   std::vector<Setting> all;
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     for (const Granularity granularity : {Granularity::global, Granularity::layer}) {
       for (const unsigned threads : {1u, 2u}) all.push_back({compressor, granularity, threads});
     }
@@ -210,7 +210,7 @@ TEST(TopKStep, TwoLevelsEqualDirectCompression) {
 // A wrong guess costs time only: entries and what is kept are the same to the bit. Energies are added up in
 // another order.
 TEST(Step, ResultsDoNotDependOnTheGuessOfWhatWillBeTaken) {
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     for (const std::size_t n : {1000, 65'537}) {
       for (const Send taken : {Send::minimum, Send::candidate}) {
         std::vector<Measurement> found;
@@ -236,7 +236,7 @@ TEST(Step, ResultsDoNotDependOnTheGuessOfWhatWillBeTaken) {
 
 TEST(Step, ResultsDoNotDependOnTheNumberOfThreads) {
   const std::size_t n = 1'000'000;
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     for (const Granularity granularity : {Granularity::global, Granularity::layer}) {
       std::vector<Measurement> found;
       std::vector<Sparse> sent;
@@ -257,8 +257,8 @@ TEST(Step, ResultsDoNotDependOnTheNumberOfThreads) {
 }
 
 TEST(Step, GainFallsAsTheFactorRises) {
-  for (const std::string& compressor : testing::all_compressors()) {
-    if (!make_compressor(compressor)->threshold()) continue;  // random entries may gain more by chance
+  for (const std::string& compressor : testing::all_selectors()) {
+    if (!make_selector(compressor)->threshold()) continue;  // random entries may gain more by chance
     for (const std::string& kind : testing::kKinds) {
       double last = 1;
       for (const double factor : {1.0, 5.0, 25.0, 125.0, 625.0}) {
@@ -276,7 +276,7 @@ TEST(Step, GainFallsAsTheFactorRises) {
 TEST(Step, ConservesOverTwoHundredRandomSteps) {
   EXPECT_TRUE(rc::check([] {
     const std::size_t n = *rc::gen::inRange<std::size_t>(1, 3000);
-    const auto compressor = *rc::gen::elementOf(testing::all_compressors());
+    const auto compressor = *rc::gen::elementOf(testing::all_selectors());
     Step step(uneven_layout(n), {.compressor = compressor,
                                  .granularity = *rc::gen::element(Granularity::global, Granularity::layer)});
     std::mt19937 random(*rc::gen::arbitrary<unsigned>());
@@ -364,7 +364,7 @@ TEST(Step, DiscardLeavesTheResidualAsItWas) {
 }
 
 TEST(Step, BadNumbersAreReportedAndLeaveTheResidualAlone) {
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity(), 1e38f}) {
       Step step(Layout(5000), {.compressor = compressor});
@@ -389,7 +389,7 @@ TEST(Step, BadNumbersAreReportedAndLeaveTheResidualAlone) {
 }
 
 TEST(Step, ZerosAndDenormalsAreOrdinaryInput) {
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     for (const float value : {0.0f, -0.0f, 1e-45f, -1e-40f}) {
       Step step(Layout(5000), {.compressor = compressor});
       const Measurement found = step.measure(std::vector<float>(5000, value), {10, 100});
@@ -461,7 +461,7 @@ TEST(Step, ContinuesToTheBitFromARestoredState) {
     step.measure(gradient_of("gauss", 65'537, seed), {10, 100});
     return step.take(Send::candidate).copy();
   };
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     Step a(Layout(65'537), {.compressor = compressor}), b(Layout(65'537), {.compressor = compressor});
     run(a, 1);
     run(a, 2);

@@ -18,7 +18,7 @@ double square(float x) {
 
 }  // namespace
 
-Survey::Survey(std::vector<Range> ranges, std::unique_ptr<Compressor> compressor, unsigned threads)
+Survey::Survey(std::vector<Range> ranges, std::unique_ptr<Selector> compressor, unsigned threads)
     : ranges_(std::move(ranges)), compressor_(std::move(compressor)), workers_(threads) {
   split(threads);
 }

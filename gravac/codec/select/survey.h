@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 #include "gravac/codec/select/histogram.h"
 #include "gravac/codec/select/settle.h"
 #include "gravac/util/buffer.h"
@@ -57,7 +57,7 @@ struct Input {
 // proof; the passes are in kernels.h.
 class Survey {
  public:
-  Survey(std::vector<Range> ranges, std::unique_ptr<Compressor> compressor, unsigned threads);
+  Survey(std::vector<Range> ranges, std::unique_ptr<Selector> compressor, unsigned threads);
 
   // How many entries to keep of each range, at one level.
   using Keep = std::vector<std::size_t>;
@@ -149,7 +149,7 @@ class Survey {
   std::span<const float> source_of(const Range& range) const { return {source() + range.begin, range.size}; }
 
   std::vector<Range> ranges_;
-  std::unique_ptr<Compressor> compressor_;
+  std::unique_ptr<Selector> compressor_;
   Workers workers_;
   std::vector<Chunk> chunks_;             // by position
   std::vector<std::size_t> first_chunk_;  // range r has the chunks [first_chunk_[r], first_chunk_[r + 1])
