@@ -236,6 +236,13 @@ TEST(Aggregator, RanksThatDifferRefuseEachOther) {
     Aggregator aggregator(Layout(10 + comm.rank()), make_static_policy(2), {}, comm, clock);
   });
   EXPECT_EQ(layouts.find("handshake: ranks differ: "), 0u) << layouts;
+  const std::string shapes = refusal(2, [](Comm& comm) {
+    SteadyClock clock;
+    Layout layout;
+    layout.add("weight", 12, comm.rank() == 0 ? 3 : 4);
+    Aggregator aggregator(layout, make_static_policy(2), {}, comm, clock);
+  });
+  EXPECT_EQ(shapes.find("handshake: ranks differ: layout is "), 0u) << shapes;
 }
 
 TEST(Aggregator, WhatRoundingLosesIsMadeGood) {

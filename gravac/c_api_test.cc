@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,30 @@ TEST(CApi, FailuresAreMessagesNotExceptions) {
   EXPECT_STREQ(gravac_error(), "comm: all_gather failed with 5 on rank 0 (step 0)");
   broken.all_reduce = nullptr;
   EXPECT_EQ(gravac_create("", names, sizes, 1, &broken), nullptr);
+}
+
+TEST(CApi, ShapesReachTheEngine) {
+  const char* names[] = {"weight", "bias"};
+  const size_t sizes[] = {12, 4}, rows[] = {4, 1}, wrong[] = {5, 1};
+  EXPECT_EQ(gravac_create_matrices("", names, sizes, wrong, 2, nullptr), nullptr);
+  EXPECT_STREQ(gravac_error(), "layout: segment 'weight' of 12 entries has 5 rows, a divisor of 12 expected");
+  gravac_aggregator* g = gravac_create_matrices("policy=static factor=1", names, sizes, rows, 2, nullptr);
+  ASSERT_NE(g, nullptr) << gravac_error();
+  std::vector<float> gradient(16, 3.0f);
+  EXPECT_EQ(gravac_step(g, gradient.data(), 8), 0) << gravac_error();
+  EXPECT_EQ(gradient, std::vector<float>(16, 3.0f));
+  // A state is refused by a model whose parameters have as many entries but other shapes.
+  size_t size = 0;
+  ASSERT_EQ(gravac_save(g, nullptr, &size), 0);
+  std::vector<std::byte> state(size);
+  ASSERT_EQ(gravac_save(g, state.data(), &size), 0);
+  EXPECT_EQ(gravac_load(g, state.data(), size), 0) << gravac_error();
+  gravac_aggregator* vectors = gravac_create("policy=static factor=1", names, sizes, 2, nullptr);
+  ASSERT_NE(vectors, nullptr) << gravac_error();
+  EXPECT_EQ(gravac_load(vectors, state.data(), size), -1);
+  EXPECT_EQ(std::string(gravac_error()).find("checkpoint: layout is "), 0u) << gravac_error();
+  gravac_destroy(vectors);
+  gravac_destroy(g);
 }
 
 TEST(CApi, ACallWithWrongArgumentsCanBeMadeAgain) {

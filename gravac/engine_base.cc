@@ -12,12 +12,6 @@
 namespace gravac {
 namespace {
 
-Layout layout_of(const Layout& layout, const Bucket& bucket) {
-  Layout part;
-  for (const std::size_t s : bucket) part.add(layout.segments()[s].name, layout.segments()[s].size);
-  return part;
-}
-
 // The options of one bucket's codec.
 EngineOptions options_of(const EngineOptions& options, const Bucket& bucket) {
   EngineOptions part = options;
@@ -73,7 +67,7 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
       require(s < seen.size(), name, ": bucket with segment ", s, " of ", seen.size());
       ++seen[s];
     }
-    const Layout part = layout_of(layout, bucket);
+    const Layout part = layout.part(bucket);
     parts_.push_back({.segments = bucket,
                       .entries = part.entries(),
                       .codec = make_codec(part, options_of(options_, bucket), comm, clock)});

@@ -18,7 +18,9 @@ constexpr const char* kLibraryVersion = "0.2";
 std::string digest_of(const Layout& layout) {
   std::uint64_t digest = 0;
   for (const Segment& segment : layout.segments()) {
-    digest = checksum(std::as_bytes(std::span(segment.name)), digest + segment.size);
+    const std::uint64_t shape[] = {segment.size, segment.rows};
+    digest = checksum(std::as_bytes(std::span(segment.name)), digest);
+    digest = checksum(std::as_bytes(std::span(shape)), digest);
   }
   return std::to_string(digest);
 }

@@ -157,18 +157,18 @@ Checkpoint from_python(const py::dict& state) {
   return checkpoint;
 }
 
-// A parameter: its name, its size and the type its gradient is stored as.
-using Parameters = std::vector<std::tuple<std::string, std::size_t, std::string>>;
+// A parameter: its name, its size, its rows (as Segment has them) and the type its gradient is stored as.
+using Parameters = std::vector<std::tuple<std::string, std::size_t, std::size_t, std::string>>;
 
 Layout make_layout(const Parameters& parameters) {
   Layout layout;
-  for (const auto& [name, size, type] : parameters) layout.add(name, size);
+  for (const auto& [name, size, rows, type] : parameters) layout.add(name, size, rows);
   return layout;
 }
 
 EngineSetup make_setup(const Parameters& parameters, const Options& options, std::size_t ranks) {
   EngineSetup setup = gravac::make_setup(options, make_layout(parameters), ranks);
-  for (const auto& [name, size, type] : parameters) {
+  for (const auto& [name, size, rows, type] : parameters) {
     setup.options.stored_as.push_back(values_from_string(type));
   }
   return setup;

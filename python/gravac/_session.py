@@ -299,10 +299,18 @@ def _difference(ranks: List[List[int]], names: List[str], check_every: int) -> s
 
 def described(
     parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module]
-) -> List[Tuple[str, int, str]]:
-    """Name, size and type of each parameter, for the engine; named by place if there is no model to ask."""
+) -> List[Tuple[str, int, int, str]]:
+    """Name, size, rows and type of each parameter, for the engine; named by place if there is no model to ask.
+
+    A parameter with two or more dimensions is a matrix of shape[0] rows to compressors that want matrices.
+    """
     names = {id(p): name for name, p in model.named_parameters()} if model is not None else {}
     return [
-        (names.get(id(p), f"{i}: {tuple(p.shape)}"), p.numel(), _STORED_AS.get(p.dtype, "fp32"))
+        (
+            names.get(id(p), f"{i}: {tuple(p.shape)}"),
+            p.numel(),
+            p.shape[0] if p.dim() >= 2 else 1,
+            _STORED_AS.get(p.dtype, "fp32"),
+        )
         for i, p in enumerate(parameters)
     ]

@@ -390,3 +390,17 @@ def test_a_pause_that_is_told_does_not_count_as_computing(kind):
     (told, since), (untold, _) = run(1, paused, kind)[0]
     assert told <= since
     assert untold >= 0.1
+
+
+def test_the_engine_is_told_the_first_dimension_of_every_parameter():
+    shapes = [(), (5,), (4, 3), (8, 2, 3, 3), (1, 7), (0, 7)]
+    described = gravac._session.described([torch.nn.Parameter(torch.zeros(shape)) for shape in shapes], None)
+    assert [(size, rows) for _, size, rows, _ in described] == [(1, 1), (5, 1), (12, 4), (144, 8), (7, 1), (0, 0)]
+
+
+def test_refuses_a_state_of_parameters_of_another_shape():
+    state = gravac.Aggregator(torch.nn.Linear(3, 4, bias=False)).state_dict()
+    gravac.Aggregator(torch.nn.Linear(3, 4, bias=False)).load_state_dict(state)
+    other = gravac.Aggregator(torch.nn.Linear(4, 3, bias=False))  # as many entries, and the same name
+    with pytest.raises(gravac.Error, match="layout is"):
+        other.load_state_dict(state)
