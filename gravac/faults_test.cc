@@ -243,7 +243,7 @@ std::vector<Setting> settings() {
                                       "policy=static factor=10 exchange=reduce-scatter values=fp16",
                                       "policy=gravac factor-min=5 factor-max=40 window=3 epsilon=0.5",
                                       "policy=progress interval=2",
-                                      "policy=accordion factor-min=4 factor-max=40 interval=3",
+                                      "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=2",
                                       "compressor=topk exchange=all-gather",
                                       "compressor=topk exchange=reduce-scatter",
                                       "compressor=topk exchange=dense",

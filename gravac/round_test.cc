@@ -95,5 +95,113 @@ TEST_P(Accordion, DoesNotReactToItsOwnFactor) {
   });
 }
 
+// What Accordion should be told after an interval: for each segment, the norm of the sum of a rank's own
+// gradients, as the root of the mean square over ranks.
+std::vector<double> plain_norms(std::size_t first, std::size_t last, std::size_t ranks, float scale = 1) {
+  std::vector<double> squares(layout().segments().size(), 0);
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    std::vector<double> sum(layout().entries(), 0);
+    for (std::size_t step = first; step < last; ++step) {
+      const std::vector<float> gradient = stationary(rank, step);
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(scale * gradient[i]);
+    }
+    for (std::size_t s = 0; s < squares.size(); ++s) {
+      const Segment& segment = layout().segments()[s];
+      for (std::size_t i = 0; i < segment.size; ++i) squares[s] += std::pow(sum[segment.begin + i], 2);
+    }
+  }
+  for (double& square : squares) square = std::sqrt(square / static_cast<double>(ranks));
+  return squares;
+}
+
+void expect_near(const std::vector<double>& found, const std::vector<double>& expected) {
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4 * expected[i]);
+}
+
+TEST_P(Accordion, IsToldTheNormsOfTheRawGradientsOfAllRanks) {
+  for (const char* memory : {"residual", "momentum"}) {
+    for (const std::size_t ranks : {1, 2, 4}) {
+      run_ranks(ranks, [&](Comm& comm) {
+        Whole whole(std::string("policy=accordion interval=5 spacing=2 memory=") + memory, GetParam(), comm);
+        for (std::size_t step = 0; step < 15; ++step) {
+          whole.step(stationary(comm.rank(), step));
+          if (step < 4) expect_near(whole.state("norms"), {0, 0});
+          if (step == 4 || step == 13) expect_near(whole.state("norms"), plain_norms(0, 5, ranks));
+        }
+        expect_near(whole.state("norms"), plain_norms(10, 15, ranks));
+      });
+    }
+  }
+}
+
+// Bad steps on one rank or on all, at the beginning of an interval, in its middle and at its end.
+TEST_P(Accordion, IsToldNothingOfBadSteps) {
+  run_ranks(kRanks, [](Comm& comm) {
+    const std::string options = "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=1";
+    Whole plain(options, GetParam(), comm), disturbed(options, GetParam(), comm);
+    for (std::size_t step = 0; step < 9; ++step) {
+      plain.step(stationary(comm.rank(), step));
+      if (step % 4 != 2) {
+        std::vector<float> bad = stationary(comm.rank(), 100 + step);
+        const float value = step % 2 == 0 ? std::numeric_limits<float>::quiet_NaN() : 1e30f;
+        if (comm.rank() == 1 || step % 3 == 0) bad[step * 500] = value;
+        EXPECT_FALSE(disturbed.step(bad).finite);
+      }
+      EXPECT_TRUE(disturbed.step(stationary(comm.rank(), step)).finite);
+      ASSERT_EQ(disturbed.state("norms"), plain.state("norms"));  // to the bit
+      ASSERT_EQ(disturbed.factors(), plain.factors());
+    }
+    EXPECT_EQ(disturbed.engine().save().floats("watched"), plain.engine().save().floats("watched"));
+  });
+}
+
+TEST_P(Accordion, FollowsTheLossScaleInTheMiddleOfAnInterval) {
+  run_ranks(2, [](Comm& comm) {
+    Whole whole("policy=accordion interval=4 spacing=1", GetParam(), comm);
+    for (std::size_t step = 0; step < 12; ++step) {
+      if (step == 6) whole.engine().rescale(1024);
+      std::vector<float> gradient = stationary(comm.rank(), step);
+      for (float& g : gradient) g *= step < 6 ? 1.0f : 1024.0f;
+      whole.step(gradient);
+    }
+    expect_near(whole.state("norms"), plain_norms(8, 12, 2, 1024));
+    EXPECT_EQ(whole.factors(), (std::vector<double>{1000, 1000}));  // a scale is no change
+  });
+}
+
+TEST_P(Accordion, SumsGradientsOnlyInIntervalsThatAreCompared) {
+  run_ranks(2, [](Comm& inner) {
+    testing::Counting comm(inner);
+    Whole whole("policy=accordion interval=3 spacing=4 exchange=dense", GetParam(), comm);
+    for (std::size_t step = 0; step < 24; ++step) {
+      const std::size_t before = comm.operations;
+      whole.step(stationary(comm.rank(), step));
+      const std::size_t interval = step / 3;
+      const bool compares = interval % 4 == 0, ends = step % 3 == 2;
+      const std::size_t summed = whole.engine().save().floats("watched").size();
+      EXPECT_EQ(summed, compares && !ends ? layout().entries() : 0) << step;
+      const std::size_t votes = GetParam() ? 2 : 0;  // one a bucket: sums of chosen entries do not show NaN
+      EXPECT_EQ(comm.operations - before, (compares && ends ? 2 : 1) + votes) << step;
+    }
+  });
+}
+
+TEST_P(Accordion, CompressesLittleAfterADropOfTheLearningRate) {
+  run_ranks(2, [](Comm& comm) {
+    Whole whole("policy=accordion factor-min=5 factor-max=500 interval=2 spacing=2 exchange=all-gather",
+                GetParam(), comm);
+    for (std::size_t step = 0; step < 7; ++step) {
+      const StepReport report = whole.step(stationary(comm.rank(), step));
+      EXPECT_EQ(report.entries_sent, step < 6 ? 1000u : 10u) << step;
+    }
+    whole.engine().learning_rate_dropped();
+    for (std::size_t step = 7; step < 12; ++step) {
+      const StepReport report = whole.step(stationary(comm.rank(), step));
+      EXPECT_EQ(report.entries_sent, step < 10 ? 1000u : 10u) << step;  // until the next comparison
+    }
+  });
+}
+
 }  // namespace
 }  // namespace gravac

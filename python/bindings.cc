@@ -262,6 +262,9 @@ PYBIND11_MODULE(_engine, m) {
           "pause", [](Session& session) { session.engine().pause(); }, released)
       .def(
           "rescale", [](Session& session, float ratio) { session.engine().rescale(ratio); }, released)
+      .def(
+          "learning_rate_dropped", [](Session& session) { session.engine().learning_rate_dropped(); },
+          released)
       .def("compare", &Session::compare, released)
       .def("save", [](Session& session) { return to_python(session.engine().save()); })
       .def("load",
