@@ -28,7 +28,8 @@ std::unique_ptr<Policy> make_policy(const std::string& name, const Layout& layou
     return make_gravac_policy({.ladder = {5, 10, 40}, .epsilon = 0.4, .window = 5, .smoothing = 0.5});
   if (name == "progress") return make_progress_policy({.interval = 3});
   if (name == "accordion")
-    return make_accordion_policy({.low = 4, .high = 40, .interval = 7, .segments = layout.segments().size()});
+    return make_accordion_policy(
+        {.low = 4, .high = 40, .interval = 7, .spacing = 2, .segments = layout.segments().size()});
   return std::move(make_setup({{"policy", name}}, layout, 4).policy);
 }
 

@@ -183,6 +183,13 @@ int gravac_pause(gravac_aggregator* g) {
   });
 }
 
+int gravac_learning_rate_dropped(gravac_aggregator* g) {
+  return guarded([&] {
+    require(g, "gravac_learning_rate_dropped: a pointer is NULL");
+    g->engine->learning_rate_dropped();
+  });
+}
+
 void gravac_destroy(gravac_aggregator* g) {
   delete g;
 }

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -96,6 +97,26 @@ TEST(CApi, ACallWithWrongArgumentsCanBeMadeAgain) {
   const float weights[4] = {1, 1, 1, 1};
   EXPECT_EQ(gravac_step(g, gradient, 1), -1);  // weights are missing
   EXPECT_EQ(gravac_step_weights(g, gradient, weights, 1), 0) << gravac_error();
+  gravac_destroy(g);
+}
+
+// Accordion sends 2 of 1000 entries once it has seen that nothing changes.
+TEST(CApi, TellsPoliciesThatTheLearningRateDropped) {
+  const char* name = "a";
+  const size_t entries = 1000;
+  gravac_aggregator* g = gravac_create("policy=accordion factor-min=4 factor-max=500 interval=1 spacing=3",
+                                       &name, &entries, 1, nullptr);
+  ASSERT_NE(g, nullptr) << gravac_error();
+  const auto entries_sent = [&] {
+    std::vector<float> gradient(entries, 1.0f);
+    EXPECT_EQ(gravac_step(g, gradient.data(), 1), 0) << gravac_error();
+    return std::count_if(gradient.begin(), gradient.end(), [](float x) { return x != 0; });
+  };
+  for (int step = 0; step < 4; ++step) EXPECT_EQ(entries_sent(), 250);
+  EXPECT_EQ(entries_sent(), 2);
+  EXPECT_EQ(gravac_learning_rate_dropped(g), 0);
+  for (int step = 0; step < 2; ++step) EXPECT_EQ(entries_sent(), 250);
+  EXPECT_EQ(entries_sent(), 2);
   gravac_destroy(g);
 }
 

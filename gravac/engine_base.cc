@@ -115,12 +115,16 @@ void EngineBase::each_segment(const Part& part, const Visit& visit) const {
   }
 }
 
+void EngineBase::watch(const Part& part, std::span<const float> raw) {
+  if (!round_.watches()) return;
+  each_segment(part, [&](const Segment& segment, std::size_t begin) {
+    round_.watch(segment.begin, raw.subspan(begin, segment.size));
+  });
+}
+
 void EngineBase::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, const Traffic& traffic,
                        double samples, double hideable, StepReport& report) {
   for (Part& part : parts_) {
-    each_segment(part, [&](const Segment& segment, std::size_t begin) {
-      if (verdict->finite) round_.watch(segment.begin, part.gradient.subspan(begin, segment.size));
-    });
     part.codec->close(verdict->finite, part.gradient);
     part.is_ready = false;
   }

@@ -24,8 +24,8 @@ struct Shape {
   Layout layout;
   std::vector<Bucket> buckets = {{5, 4}, {1}, {3, 0}, {2}};
   Shape() {
-    for (const std::size_t size : {300, 1200, 1, 500, 40, 700}) {
-      layout.add("segment" + std::to_string(layout.segments().size()), size);
+    for (const std::size_t size : {300u, 1200u, 1u, 500u, 40u, 700u}) {
+      layout.add("segment" + std::to_string(layout.segments().size()), size, testing::square_rows(size));
     }
   }
 };
@@ -246,7 +246,7 @@ std::vector<Setting> settings() {
                                       "policy=static factor=10 exchange=reduce-scatter values=fp16",
                                       "policy=gravac factor-min=5 factor-max=40 window=3 epsilon=0.5",
                                       "policy=progress interval=2",
-                                      "policy=accordion factor-min=4 factor-max=40 interval=3",
+                                      "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=2",
                                       "compressor=topk exchange=all-gather",
                                       "compressor=topk exchange=reduce-scatter",
                                       "compressor=topk exchange=dense",

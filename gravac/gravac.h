@@ -68,6 +68,10 @@ int gravac_load(gravac_aggregator* g, const void* data, size_t size);
  * pause is over. Long pauses are recognised without it. */
 int gravac_pause(gravac_aggregator* g);
 
+/* The schedule has lowered the learning rate: some policies (accordion) compress less for a while. To be
+ * called between steps, on all ranks. */
+int gravac_learning_rate_dropped(gravac_aggregator* g);
+
 void gravac_destroy(gravac_aggregator* g); /* NULL is fine */
 
 /* Describes why the last call that failed on this thread did so. */

@@ -80,6 +80,8 @@ void Overlap::ready(std::size_t bucket, std::span<float> gradient, std::span<con
   require(bucket < parts_.size(), "overlap: bucket ", bucket, " of ", parts_.size());
   queue_->ready(bucket, [&] {
     accept(bucket, gradient, weights);
+    // The mean will have taken the gradient's place by the time the step is known to be good.
+    if (round_.watches()) parts_[bucket].raw.assign(gradient.begin(), gradient.end());
     trips_[bucket].ready_at = clock_.now();
   });
 }
@@ -192,6 +194,9 @@ StepReport Overlap::finish(double samples) {
   report.decode_seconds = traffic_.decode_seconds;
   report.exchange_seconds = busy_seconds_ - report.compress_seconds - report.decode_seconds;
   report.agree_seconds = clock_.now() - sent;
+  for (const Part& part : parts_) {
+    if (verdict->finite) watch(part, part.raw);
+  }
   close(verdict, order_, traffic_, samples, std::max(0.0, last - first), report);
 
   const Send was_sent = order_->sent;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gravac/codec/compressors.h"
+#include "gravac/memory/memory.h"
 #include "gravac/policy/gain.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/kernels.h"
@@ -13,7 +14,11 @@
 namespace gravac {
 namespace {
 
-constexpr const char* kLibraryVersion = "0.2";
+constexpr const char* kLibraryVersion = "0.3";
+
+// What the sums of gradients say of a rank is their norm. The norm of a sum over ranks would say another
+// thing.
+constexpr Memory::Sharing kWatchedSharing = Memory::Sharing::typical;
 
 std::string digest_of(const Layout& layout) {
   std::uint64_t digest = 0;
@@ -187,25 +192,30 @@ Agreed<Order> Round::next_order() {
   return Agreed(order_for(decided, costs().numbers(planned_factor(decided))));
 }
 
-void Round::watch(std::size_t begin, std::span<const float> mean) {
-  if (policy().observe_interval() == 0) return;
+void Round::watch(std::size_t begin, std::span<const float> gradient) {
+  if (!watches()) return;
   std::vector<float>& sum = state_->watched;
   if (sum.empty()) sum.assign(layout_.entries(), 0.0f);
-  add_into(std::span(sum).subspan(begin, mean.size()), mean);
+  add_into(std::span(sum).subspan(begin, gradient.size()), gradient);
 }
 
-// If this step ends an interval, tells the policy the norms of what was summed up in it.
+// If this step ends an interval, tells the policy the norms of what was summed up in it. Ranks count good
+// steps only, on which they agree, so all of them come here in the same step.
 void Round::end_watch() {
   const std::size_t interval = policy().observe_interval();
   if (interval == 0 || ++state_->watched_steps < interval) return;
-  std::vector<float>& sum = state_->watched;
-  std::vector<double> norms;
-  for (const Segment& segment : layout_.segments()) {
-    norms.push_back(std::sqrt(energy(std::span(sum).subspan(segment.begin, segment.size))));
-  }
-  policy().observe(norms);
-  std::fill(sum.begin(), sum.end(), 0.0f);
   state_->watched_steps = 0;
+  if (!watches()) return policy().observe({});
+  std::vector<double> mine;
+  for (const Segment& segment : layout_.segments()) {
+    mine.push_back(energy(std::span(state_->watched).subspan(segment.begin, segment.size)));
+  }
+  state_->watched.clear();
+  const std::vector<double> all = comm_.all_gather(mine);
+  std::vector<double> norms(mine.size(), 0);
+  for (std::size_t i = 0; i < all.size(); ++i) norms[i % norms.size()] += all[i];
+  for (double& norm : norms) norm = std::sqrt(norm / static_cast<double>(comm_.size()));
+  policy().observe(norms);
 }
 
 void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, const Traffic& traffic,
@@ -271,8 +281,8 @@ void Round::save(Checkpoint& checkpoint) const {
   checkpoint.add("costs", costs().save());
   for (const auto& [key, values] : policy().save()) checkpoint.add("policy/" + key, values);
   checkpoint.add("watched steps", std::vector<double>{static_cast<double>(state_->watched_steps)});
-  checkpoint.add("watched", state_->watched_steps > 0 ? std::span<const float>(state_->watched)
-                                                      : std::span<const float>());  // all zeros
+  checkpoint.add("watched", std::span<const float>(state_->watched));
+  checkpoint.add("sharing/watched", to_string(kWatchedSharing));
 }
 
 std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
@@ -319,8 +329,12 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
           "checkpoint: ", watched_steps, " steps of watching found, 0 to ", policy().observe_interval(),
           " expected");
   state->watched_steps = static_cast<std::size_t>(watched_steps);
-  const bool watches = policy().observe_interval() > 0 && state->watched_steps > 0;
+  const bool watches = state->policy->observes() && state->watched_steps > 0;
   state->watched = checkpoint.floats("watched", watches ? layout_.entries() : 0);
+  require(std::ranges::all_of(state->watched, [](float x) { return std::isfinite(x); }),
+          "checkpoint: 'watched' holds infinities or NaN");
+  const std::string sharing = checkpoint.text("sharing/watched");
+  require(sharing == to_string(kWatchedSharing), "checkpoint: 'watched' is ", sharing, " there");
   return state;
 }
 

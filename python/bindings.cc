@@ -15,7 +15,7 @@
 
 #include "adapters/parts.h"
 #include "adapters/roll_call.h"
-#include "gravac/codec/select/selector.h"
+#include "gravac/codec/compressors.h"
 #include "gravac/comm/comm.h"
 #include "gravac/config.h"
 #include "gravac/engine.h"
@@ -262,6 +262,9 @@ PYBIND11_MODULE(_engine, m) {
           "pause", [](Session& session) { session.engine().pause(); }, released)
       .def(
           "rescale", [](Session& session, float ratio) { session.engine().rescale(ratio); }, released)
+      .def(
+          "learning_rate_dropped", [](Session& session) { session.engine().learning_rate_dropped(); },
+          released)
       .def("compare", &Session::compare, released)
       .def("save", [](Session& session) { return to_python(session.engine().save()); })
       .def("load",
@@ -274,10 +277,17 @@ PYBIND11_MODULE(_engine, m) {
   });
   m.def("check_options",
         [](const Options& options, std::size_t ranks) { gravac::make_setup(options, Layout(1), ranks); });
-  m.def("compressors", [] {  // by name: whether positions are the same on all ranks
+  m.def("compressors", [] {  // by name: what tests have to know of them
     py::dict all;
-    for (const SelectorInfo& info : selectors())
-      all[py::str(std::string(info.name))] = info.shared_positions;
+    for (const CompressorInfo& info : compressors()) {
+      py::dict facts;
+      facts["as_sums"] = info.as_sums;
+      facts["as_payloads"] = info.as_payloads;
+      facts["selects"] = info.selects;
+      facts["factor_per_layer"] = info.factor_per_layer;
+      facts["conserves"] = info.conserves;
+      all[py::str(std::string(info.name))] = facts;
+    }
     return all;
   });
   m.def("policies", [] {

@@ -57,7 +57,7 @@ std::vector<OptionInfo> make_policy_options() {
       {kPolicyOptions, "factor-min", OptionInfo::Kind::number, "F", "10", "Lowest factor", 1},
       {kPolicyOptions, "factor-max", OptionInfo::Kind::number, "F", "1000", "Highest factor", 1},
       {kPolicyOptions, "interval", OptionInfo::Kind::count, "STEPS", "",
-       "Steps between changes of the factor", 1},
+       "Steps between changes of the factor, or of what the policy takes for an epoch", 1},
   };
   for (const PolicyInfo& policy : policies()) {
     all.insert(all.end(), policy.entry.options.begin(), policy.entry.options.end());

@@ -68,10 +68,13 @@ class Policy {
 
   virtual std::unique_ptr<Policy> clone() const = 0;
 
-  // For policies that choose a factor for each segment: the number of steps whose
-  // averaged gradients the engine sums up before it calls observe() with the norm of
-  // each segment's sum. 0 for policies with one factor for the whole gradient.
+  // For policies that watch how gradients change, segment by segment. Good steps are counted in intervals of
+  // observe_interval() steps; 0: nothing is watched. In an interval for which observes() is true each rank
+  // sums up its raw gradients, before anything is added to them or left out. At the end of an interval
+  // observe() is called with the norm of each segment's sum, as the root of the mean square over ranks;
+  // with nothing if observes() was false. observes() changes only in observe().
   virtual std::size_t observe_interval() const { return 0; }
+  virtual bool observes() const { return observe_interval() > 0; }
   virtual void observe(std::span<const double> /*segment_norms*/) {}
   // The learning rate has been lowered by a schedule.
   virtual void learning_rate_dropped() {}
@@ -120,13 +123,13 @@ struct ProgressOptions {
 std::unique_ptr<Policy> make_progress_policy(const ProgressOptions& options);
 
 // Accordion (MLSys 2021): a segment is compressed by the low factor while the norm of its gradient changes
-// much from one interval to the next (a critical phase of training), and by the high factor while it does
-// not.
+// much (a critical phase of training), and by the high factor while it does not.
 struct AccordionOptions {
   double low = 10;             // factor in critical phases
   double high = 100;           // factor in all other phases
   double threshold = 0.5;      // relative change of the norm from which on a phase is critical
-  std::size_t interval = 100;  // steps; an epoch in the paper
+  std::size_t interval = 100;  // steps over which gradients are summed up; an epoch in the paper
+  std::size_t spacing = 10;    // intervals from one comparison to the next
   std::size_t segments = 1;    // of the layout
 };
 std::unique_ptr<Policy> make_accordion_policy(const AccordionOptions& options);

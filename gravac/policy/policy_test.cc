@@ -339,20 +339,49 @@ TEST(ProgressPolicy, RefusesOptionsOutOfRange) {
   EXPECT_THROW(make_progress_policy({.interval = 0}), Error);
 }
 
+std::vector<double> factors_of(const Policy& policy) {
+  const auto factors = policy.segment_factors();
+  return {factors.begin(), factors.end()};
+}
+
+// A norm that falls by 40 %, one that falls by half, one that was 0.
 TEST(AccordionPolicy, CompressesSegmentsWhoseGradientHasSettled) {
-  const auto policy = make_accordion_policy({.low = 2, .high = 50, .segments = 3});
-  const auto factors = [&] {
-    const auto f = policy->segment_factors();
-    return std::vector<double>(f.begin(), f.end());
-  };
-  EXPECT_EQ(factors(), (std::vector<double>{2, 2, 2}));  // the first interval is critical
+  const auto policy = make_accordion_policy({.low = 2, .high = 50, .spacing = 1, .segments = 3});
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{2, 2, 2}));  // the first interval is critical
   policy->observe(std::vector<double>{10, 10, 0});
-  EXPECT_EQ(factors(), (std::vector<double>{2, 2, 2}));  // nothing to compare with
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{2, 2, 2}));  // nothing to compare with
   policy->observe(std::vector<double>{6, 5, 1});
-  EXPECT_EQ(factors(), (std::vector<double>{50, 2, 2}));  // changes of 0.4, 0.5 and from 0
-  policy->learning_rate_dropped();
-  EXPECT_EQ(factors(), (std::vector<double>{2, 2, 2}));
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{50, 2, 2}));
+  policy->observe(std::vector<double>{8.9, 7.4, 1.6});  // rising counts as falling does
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{50, 50, 2}));
   EXPECT_THROW(policy->observe(std::vector<double>{1}), Error);
+}
+
+// As the released code: the norms of epochs 0, 3, 6, ... for a spacing of 3, each with the one before.
+TEST(AccordionPolicy, ComparesNormsThatAreSoManyIntervalsApart) {
+  const auto policy = make_accordion_policy({.low = 2, .high = 50, .spacing = 3});
+  const double norms[] = {100, 1, 1, 60, 1, 1, 20, 1, 1, 25};
+  const double expected[] = {2, 2, 2, 50, 50, 50, 2, 2, 2, 50};
+  for (std::size_t interval = 0; interval < std::size(norms); ++interval) {
+    EXPECT_EQ(policy->observes(), interval % 3 == 0);
+    const std::vector<double> told(policy->observes() ? 1 : 0, norms[interval]);
+    policy->observe(told);
+    EXPECT_EQ(factors_of(*policy), (std::vector<double>{expected[interval]})) << interval;
+  }
+}
+
+TEST(AccordionPolicy, ALowerLearningRateIsCriticalUntilTheNextComparison) {
+  const auto policy = make_accordion_policy({.low = 2, .high = 50, .spacing = 2, .segments = 2});
+  policy->observe(std::vector<double>{10, 10});
+  policy->observe({});
+  policy->observe(std::vector<double>{10, 10});
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{50, 50}));
+  policy->learning_rate_dropped();
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{2, 2}));
+  policy->observe({});
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{2, 2}));
+  policy->observe(std::vector<double>{9, 4});  // compared with the norms before the drop
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{50, 2}));
 }
 
 TEST(AccordionPolicy, RefusesOptionsOutOfRange) {
@@ -360,11 +389,12 @@ TEST(AccordionPolicy, RefusesOptionsOutOfRange) {
   EXPECT_THROW(make_accordion_policy({.low = 0.1}), Error);
   EXPECT_THROW(make_accordion_policy({.threshold = -1}), Error);
   EXPECT_THROW(make_accordion_policy({.interval = 0}), Error);
+  EXPECT_THROW(make_accordion_policy({.spacing = 0}), Error);
 }
 
 // Every policy of the table, two segments, moving more often than by default.
 std::vector<std::unique_ptr<Policy>> every_policy() {
-  const Options given = {{"window", "7"}, {"smoothing", "0.3"}, {"factor-max", "100"}};
+  const Options given = {{"window", "7"}, {"smoothing", "0.3"}, {"factor-max", "100"}, {"spacing", "2"}};
   const OptionReader options(given, policy_options());
   std::vector<std::unique_ptr<Policy>> all;
   for (const PolicyInfo& policy : policies()) {
@@ -398,7 +428,10 @@ std::vector<double> trace(Policy& policy, unsigned seed, int steps) {
     policy.record({.factor = plan && sent != Send::dense ? plan->candidate : 1,
                    .samples_per_second = 100 + uniform(random),
                    .costs = &costs});
-    if (i % 10 == 9) policy.observe(std::vector<double>{uniform(random), uniform(random)});
+    if (i % 10 == 9 && policy.observe_interval() > 0) {
+      const std::vector<double> norms = {uniform(random), uniform(random)};
+      policy.observe(policy.observes() ? std::span(norms) : std::span<const double>());
+    }
     for (const double factor : policy.segment_factors()) seen.push_back(factor);
     seen.push_back(policy.effective_steps());
   }

@@ -93,6 +93,7 @@ class Session:
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "gravac")
         self._engine: Any = None
         self._to_load: Optional[State] = None
+        self._rate_dropped = False  # learning_rate_dropped() was called before there was an engine
 
     def __del__(self) -> None:
         if not hasattr(self, "_thread"):
@@ -185,6 +186,17 @@ class Session:
         if self._engine is not None:
             self._engine.pause()
 
+    def learning_rate_dropped(self) -> None:
+        """The schedule has lowered the learning rate; to be called on all ranks, between two steps.
+
+        Policy "accordion" then compresses all layers by factor_min until it next compares norms. Other policies
+        do nothing.
+        """
+        if self._engine is not None:
+            self._engine.learning_rate_dropped()
+        else:
+            self._rate_dropped = True
+
     def state_dict(self) -> State:
         """All state of this rank, between steps: tensors, numbers and text. Save one per rank."""
         if self._engine is None:
@@ -234,6 +246,12 @@ class Session:
         state, self._to_load = self._to_load, None
         self._engine.load(_plain(state))
         self._scale = float(state["loss scale"]) if self._scaler is not None else None
+
+    def _tell_drop(self) -> None:
+        """Tells a new engine, and what was loaded into it, of a learning rate that dropped before."""
+        if self._rate_dropped:
+            self._engine.learning_rate_dropped()
+        self._rate_dropped = False
 
 
 def _plain(state: State) -> State:
