@@ -56,7 +56,8 @@ Measurement LowRankCodec::measure(std::span<const float> gradient, std::span<con
   choose_ranks(request);
   Measurement found = multiply(gradient);
   const double start = clock_.now();
-  const Traffic traffic = sum_.mean(p_, found.finite, request.step, 0);
+  contributed_.resize(options_.values == Values::fp32 ? 0 : p_.size());
+  const Traffic traffic = sum_.mean(p_, found.finite, request.step, 0, contributed_);
   found.exchange_seconds = clock_.now() - start;
   found.bytes = traffic.bytes_sent;
   found.finite = measured_ = !traffic.bad;
@@ -181,11 +182,17 @@ Traffic LowRankCodec::exchange(const Order& order, bool usable, std::span<float>
   return traffic;
 }
 
+// Nothing is left of what travelled whole, unless it was rounded to 16 bits.
 void LowRankCodec::finish_whole(const Part& part, std::span<float> gradient) {
   const std::size_t size = part.rows * part.columns;
-  std::copy_n(p_.begin() + static_cast<std::ptrdiff_t>(part.p), size,
-              gradient.begin() + static_cast<std::ptrdiff_t>(part.begin));
-  if (!residual_.zero()) std::fill_n(residual_.values().data() + part.begin, size, 0.0f);
+  const std::span<float> mean = gradient.subspan(part.begin, size);
+  if (residual_.size() > 0) {
+    const std::span<float> rest = residual_.values().subspan(part.begin, size);
+    for (std::size_t i = 0; i < size; ++i) {
+      rest[i] = contributed_.empty() ? 0 : mean[i] + rest[i] - contributed_[part.p + i];
+    }
+  }
+  std::copy_n(p_.begin() + static_cast<std::ptrdiff_t>(part.p), size, mean.begin());
 }
 
 // Keeps what this rank's matrix has beyond what it contributed, and writes the mean; the mean of Q is where the

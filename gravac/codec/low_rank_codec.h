@@ -66,7 +66,8 @@ class LowRankCodec final : public ResidualCodec {
   Products products_;
   FactorSum sum_;
   std::vector<Part> parts_;
-  std::vector<float> p_, q_, mine_;  // factors; what this rank added to q_
+  std::vector<float> p_, q_;                // the factors, and what travels whole
+  std::vector<float> contributed_, mine_;  // what this rank added to p_, unless that is p_ itself, and to q_
   std::span<const float> gradient_;
 };
 
