@@ -7,7 +7,7 @@ target_link_libraries(gravac_testing INTERFACE gravac gravac_flags GTest::gtest_
 
 # Unit tests run once in `make test`, under the sanitizers; in release those of code that leans on the
 # optimiser, which vectorises it, and what needs more than the library.
-set(optimised half kernels packing selector step step_allocation wire)
+set(optimised half kernels packing quantise_kernels selector step step_allocation wire)
 
 # gravac_test(ROOM/NAME [SHARDS]): long tests run in shards, so that all cores have work.
 function(gravac_test place)
@@ -72,6 +72,10 @@ gravac_test(util/send_queue)
 gravac_test(util/workers)
 gravac_test(wire/half)
 gravac_test(wire/packing)
+gravac_test(wire/quantise_kernels)
+if(TARGET quantise_kernels_test)
+  target_link_libraries(quantise_kernels_test PRIVATE hwy::hwy)  # to test every instruction set
+endif()
 gravac_test(wire/rounding)
 gravac_test(wire/runs)
 gravac_test(wire/wire)

@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "gravac/wire/stamp.h"
+#include "gravac/wire/message.h"
 
 namespace gravac {
 

@@ -44,9 +44,11 @@ class Quantiser {
   void decode(const CodesView& codes, std::span<float> out);
 
  private:
-  struct Piece;
+  struct Place;
   template <class Work>
-  void each_piece(std::size_t first, std::size_t last, const Format& format, const Work& work);
+  void each_stretch(std::size_t first, std::size_t last, const Format& format, const Work& work);
+  template <class Work>
+  void each_coded(const CodesView& codes, const Work& work);
   QuantiseTotals pass(std::size_t first, std::size_t last, std::span<const float> gradient,
                       std::span<const float> residual, const Format& format, const Draw& draw, Codes* out);
   void check_size(std::size_t first, std::size_t last, std::size_t entries) const;

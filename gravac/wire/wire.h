@@ -6,8 +6,9 @@
 #include <string_view>
 #include <vector>
 
+#include "gravac/wire/message.h"
 #include "gravac/wire/sparse.h"
-#include "gravac/wire/stamp.h"
+#include "gravac/wire/message.h"
 #include "gravac/wire/values.h"
 
 namespace gravac {
@@ -33,15 +34,13 @@ class Wire {
                          std::span<float> dense);
 
  private:
-  struct Opened;
   void begin(Values values, const Stamp& stamp, std::size_t count, std::size_t body_bound);
   void write_at(std::size_t offset, std::size_t value);
   std::uint8_t append_positions(SparseView sparse, const Stamp& stamp, Values values);
   void append_values(std::span<const float> values, Values form);
   std::span<const std::byte> finish();
-  static Opened open(std::span<const std::byte> message, const Stamp& stamp);
-  std::size_t read_positions(const Opened& opened);
-  void read_values(std::span<const std::byte> bytes, const Opened& opened, std::size_t count);
+  std::size_t read_positions(const OpenMessage& opened);
+  void read_values(std::span<const std::byte> bytes, const OpenMessage& opened, std::size_t count);
 
   std::vector<std::byte> message_;  // the message being written; longer than it, so that it need not grow
   std::size_t size_ = 0;            // bytes written so far
