@@ -7,7 +7,7 @@ target_link_libraries(gravac_testing INTERFACE gravac gravac_flags GTest::gtest_
 
 # Unit tests run once in `make test`, under the sanitizers; in release those of code that leans on the
 # optimiser, which vectorises it, and what needs more than the library.
-set(optimised compressor half kernels packing step step_allocation wire)
+set(optimised compressor half kernels orthonormalise packing products step step_allocation wire)
 
 # gravac_test(ROOM/NAME [SHARDS]): long tests run in shards, so that all cores have work.
 function(gravac_test place)
@@ -49,6 +49,8 @@ gravac_test(faults 2)
 gravac_test(overlap)
 gravac_test(reshard)
 gravac_test(codec/exchange)
+gravac_test(codec/low_rank/orthonormalise)
+gravac_test(codec/low_rank/products)
 gravac_test(codec/select/compressor)
 gravac_test(codec/select/histogram)
 gravac_test(codec/select/settle)
