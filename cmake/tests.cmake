@@ -7,7 +7,7 @@ target_link_libraries(gravac_testing INTERFACE gravac gravac_flags GTest::gtest_
 
 # Unit tests run once in `make test`, under the sanitizers; in release those of code that leans on the
 # optimiser, which vectorises it, and what needs more than the library.
-set(optimised half kernels packing quantise_kernels selector step step_allocation wire)
+set(optimised half kernels orthonormalise packing products quantise_kernels selector step step_allocation wire)
 
 # gravac_test(ROOM/NAME [SHARDS]): long tests run in shards, so that all cores have work.
 function(gravac_test place)
@@ -50,6 +50,8 @@ gravac_test(overlap)
 gravac_test(reshard)
 gravac_test(round)
 gravac_test(codec/exchange)
+gravac_test(codec/low_rank/orthonormalise)
+gravac_test(codec/low_rank/products)
 gravac_test(codec/low_rank_codec)
 gravac_test(codec/quantising_codec)
 gravac_test(codec/select/selector)

@@ -15,7 +15,7 @@ LowRankCodec::LowRankCodec(const Layout& layout, const EngineOptions& options, C
     : ResidualCodec(layout, options, comm, clock),
       residual_("residual", options.step.feedback ? layout.entries() : 0),
       warm_start_("warm start", layout.entries(), Memory::Sharing::equal),
-      products_(options.step.threads),
+      workers_(options.step.threads),
       sum_(comm, clock, options.values) {
   require(!options.momentum, "compressor: powersgd cannot keep a momentum memory; use memory=residual");
   for (std::size_t s = 0; s < layout.segments().size(); ++s) {
@@ -33,12 +33,22 @@ Coder& LowRankCodec::coder() {
   throw Error("compressor: powersgd has no payloads; its factors are added up");
 }
 
-const float* LowRankCodec::kept(const Part& part) {
-  return residual_.zero() ? nullptr : residual_.values().data() + part.begin;
+// What is kept of a segment from earlier steps; empty if that is nothing.
+std::span<const float> LowRankCodec::kept(const Part& part) {
+  if (residual_.zero()) return {};
+  return residual_.values().subspan(part.begin, part.rows * part.columns);
 }
 
-MatrixView LowRankCodec::matrix(const Part& part, std::span<const float> gradient) {
-  return {gradient.data() + part.begin, kept(part), part.rows, part.columns};
+ErrorFedMatrix LowRankCodec::matrix(const Part& part, std::span<const float> gradient) {
+  return {gradient.subspan(part.begin, part.rows * part.columns), kept(part), part.rows};
+}
+
+std::span<float> LowRankCodec::left(const Part& part, std::size_t columns) {
+  return std::span(p_).subspan(part.p, columns * part.rows);
+}
+
+std::span<float> LowRankCodec::start_of(const Part& part, std::size_t columns) {
+  return warm_start_.values().subspan(part.begin, columns * part.columns);
 }
 
 Measurement LowRankCodec::measure(std::span<const float> gradient, std::span<const float> /*weights*/,
@@ -93,8 +103,8 @@ void LowRankCodec::choose_ranks(const Request& request) {
 // at random, the same on all ranks.
 void LowRankCodec::draw_columns(const Part& part) {
   for (std::size_t k = 0; k < part.rank; ++k) {
-    float* column = start_of(part) + k * part.columns;
-    if (std::any_of(column, column + part.columns, [](float x) { return x != 0; })) continue;
+    const std::span<float> column = start_of(part, k + 1).subspan(k * part.columns);
+    if (std::ranges::any_of(column, [](float x) { return x != 0; })) continue;
     const Random random({options_.step.seed, k, part.number});
     for (std::size_t j = 0; j < part.columns; ++j) {
       column[j] = static_cast<float>(static_cast<std::int32_t>(random.at(j) >> 32)) * 0x1p-31f;
@@ -108,7 +118,7 @@ Measurement LowRankCodec::multiply(std::span<const float> gradient) {
   for (const Part& part : parts_) {
     if (part.rank > 0) {
       const MatrixEnergy energies =
-          products_.multiply(matrix(part, gradient), start_of(part), part.rank, p_.data() + part.p);
+          gravac::multiply(matrix(part, gradient), start_of(part, part.rank), left(part, part.rank), &workers_);
       found.energy.entered += energies.entered;
       found.energy.dense += energies.dense;
       found.finite &= energies.finite;
@@ -118,7 +128,7 @@ Measurement LowRankCodec::multiply(std::span<const float> gradient) {
     const std::span<const float> entered = gradient.subspan(part.begin, size);
     const std::span<float> whole = std::span(p_).subspan(part.p, size);
     std::ranges::copy(entered, whole.begin());
-    if (const float* rest = kept(part)) add_into(whole, {rest, size});
+    if (const auto rest = kept(part); !rest.empty()) add_into(whole, rest);
     const double dense = energy(whole);
     found.energy.entered += energy(entered);
     found.energy.dense += dense;
@@ -136,9 +146,10 @@ Measurement LowRankCodec::project(std::span<const float> gradient) {
   Measurement found;
   for (const Part& part : parts_) {
     if (part.rank == 0) continue;
-    orthonormalise(p_.data() + part.p, part.rows, part.rank);
-    products_.multiply_transposed(matrix(part, gradient), p_.data() + part.p, part.rank,
-                                  q_.data() + part.q);
+    const std::span<float> p = left(part, part.rank);
+    orthonormalise(p, part.rows);
+    multiply_transposed(matrix(part, gradient), p, std::span(q_).subspan(part.q, part.rank * part.columns),
+                        &workers_);
     for (std::size_t k = 0; k < part.rank; ++k) {
       const double column = energy(std::span(q_).subspan(part.q + k * part.columns, part.columns));
       found.energy.minimum += column;
@@ -198,16 +209,19 @@ void LowRankCodec::finish_whole(const Part& part, std::span<float> gradient) {
 // Keeps what this rank's matrix has beyond what it contributed, and writes the mean; the mean of Q is where the
 // next step begins, without the columns that were measured but not sent.
 void LowRankCodec::finish_matrix(const Part& part, std::span<float> gradient) {
-  const float* p = p_.data() + part.p;
-  const float* q = q_.data() + part.q;
+  const std::span<const float> p = left(part, part.sent);
+  const std::size_t size = part.sent * part.columns;
+  const std::span<const float> q = std::span(q_).subspan(part.q, size);
+  const std::span<float> mean = gradient.subspan(part.begin, part.rows * part.columns);
   if (residual_.size() > 0) {
-    const MatrixView before = matrix(part, gradient);
-    products_.subtract(before, p, mine_.data() + part.q, part.sent,
-                       residual_.values().data() + part.begin);
+    const ErrorFedMatrix before = matrix(part, gradient);
+    subtract(before, p, std::span(mine_).subspan(part.q, size),
+             residual_.values().subspan(part.begin, mean.size()), &workers_);
   }
-  products_.expand(p, q, part.sent, part.rows, part.columns, gradient.data() + part.begin);
-  std::copy_n(q, part.sent * part.columns, start_of(part));
-  std::fill_n(start_of(part) + part.sent * part.columns, (part.rank - part.sent) * part.columns, 0.0f);
+  expand(p, q, part.rows, mean, &workers_);
+  const std::span<float> start = start_of(part, part.rank);
+  std::ranges::copy(q, start.begin());
+  std::ranges::fill(start.subspan(size), 0.0f);
 }
 
 PayloadModel low_rank_payloads(const Layout& layout, const EngineOptions& options, std::size_t) {

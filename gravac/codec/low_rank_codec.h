@@ -58,12 +58,14 @@ class LowRankCodec final : public ResidualCodec {
   Measurement project(std::span<const float> gradient);
   void finish_whole(const Part& part, std::span<float> gradient);
   void finish_matrix(const Part& part, std::span<float> gradient);
-  MatrixView matrix(const Part& part, std::span<const float> gradient);
-  const float* kept(const Part& part);
-  float* start_of(const Part& part) { return warm_start_.values().data() + part.begin; }
+  ErrorFedMatrix matrix(const Part& part, std::span<const float> gradient);
+  std::span<const float> kept(const Part& part);
+  // The first columns of P, and of the Q that the step begins with.
+  std::span<float> left(const Part& part, std::size_t columns);
+  std::span<float> start_of(const Part& part, std::size_t columns);
 
   Memory residual_, warm_start_;
-  Products products_;
+  Workers workers_;
   FactorSum sum_;
   std::vector<Part> parts_;
   std::vector<float> p_, q_;                // the factors, and what travels whole
