@@ -55,7 +55,6 @@ Measurement LowRankCodec::measure(std::span<const float> gradient, std::span<con
                                   const Request& request) {
   set_aside(gradient);
   clock_.spend(options_.compress_seconds_per_entry * static_cast<double>(gradient.size()));
-  gradient_ = gradient;
   measured_ = false;
   if (!request.plan) {
     const double entered = energy(gradient);
@@ -147,7 +146,7 @@ Measurement LowRankCodec::project(std::span<const float> gradient) {
   for (const Part& part : parts_) {
     if (part.rank == 0) continue;
     const std::span<float> p = left(part, part.rank);
-    orthonormalise(p, part.rows);
+    orthonormalise(p, part.rank, scratch_);
     multiply_transposed(matrix(part, gradient), p, std::span(q_).subspan(part.q, part.rank * part.columns),
                         &workers_);
     for (std::size_t k = 0; k < part.rank; ++k) {

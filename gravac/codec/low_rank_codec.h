@@ -70,7 +70,7 @@ class LowRankCodec final : public ResidualCodec {
   std::vector<Part> parts_;
   std::vector<float> p_, q_;                // the factors, and what travels whole
   std::vector<float> contributed_, mine_;  // what this rank added to p_, unless that is p_ itself, and to q_
-  std::span<const float> gradient_;
+  std::vector<double> scratch_;
 };
 
 // What PowerSGD sends: for predictions.
