@@ -103,7 +103,10 @@ Request EngineBase::request_for(Part& part, Send expected) {
   if (!all.empty()) {
     for (const std::size_t s : part.segments) part.factors.push_back(all[s]);
   }
-  return {.plan = round_.plan(), .segment_factors = part.factors, .expected = expected};
+  return {.plan = round_.plan(),
+          .segment_factors = part.factors,
+          .expected = expected,
+          .needs = round_.policy().needs()};
 }
 
 // Calls visit(segment, where it begins in the bucket) for the segments of a bucket.
