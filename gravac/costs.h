@@ -73,7 +73,7 @@ Straggler find_straggler(std::span<const double> seconds);
 // and choose the same route. Learning and predicting cost a few hundred floating-point operations a step.
 class CostModel final : public StepCosts {
  public:
-  static constexpr std::size_t kMessageBytes = 16 * 8;  // that each rank sends in Round::agree
+  static constexpr std::size_t kMessageBytes = 20 * 8;  // that each rank sends in Round::agree
 
   // For a gradient of `entries` entries that travels in `buckets` buckets, one after the other. `payloads`:
   // what the compressor sends. `route`: the one to use on every step; nothing: the quickest. Throws Error for

@@ -102,7 +102,8 @@ Request EngineBase::request_for(Part& part, Send expected) {
   return {.plan = round_.plan(),
           .segment_factors = part.factors,
           .expected = expected,
-          .step = round_.step()};
+          .step = round_.step(),
+          .needs = round_.policy().needs()};
 }
 
 // Calls visit(segment, where it begins in the bucket) for the segments of a bucket.

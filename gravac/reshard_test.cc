@@ -121,6 +121,25 @@ TEST(Reshard, LeavesTheNormOfEqualGradientsAsItWas) {
   }
 }
 
+TEST(Reshard, EveryPolicyGoesOnWithAnotherNumberOfRanks) {
+  for (const std::string_view policy : policy_names()) {
+    const std::string options = "policy=" + std::string(policy);
+    const auto saved = run(3, options, {});
+    for (const std::size_t after : {1, 2, 5}) {
+      run_ranks(after, [&](Comm& comm) {
+        SteadyClock clock;
+        EngineSetup setup = make_setup(options_from_string(options), Layout(kEntries), after);
+        Aggregator aggregator(Layout(kEntries), std::move(setup.policy), setup.options, comm, clock);
+        aggregator.load(reshard(saved, comm.rank(), after));
+        for (std::size_t step = 5; step < 10; ++step) {
+          std::vector<float> gradient = gradient_of(comm.rank(), step);
+          EXPECT_EQ(aggregator.aggregate(gradient, 1).step, step) << policy;
+        }
+      });
+    }
+  }
+}
+
 TEST(Reshard, RefusesStatesInWrongOrderOrIncomplete) {
   auto saved = run(3, "policy=static factor=20", {});
   std::swap(saved[0], saved[1]);

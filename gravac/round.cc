@@ -33,6 +33,7 @@ std::string digest_of(const Layout& layout) {
 // What one rank tells the others in a step: plain numbers, all of one size.
 struct Told {
   double finite, entered, dense, minimum, candidate, minimum_kept, candidate_kept;
+  double sum, entered_norm, minimum_norm, candidate_norm;  // Statistics
   // The step before:
   double compute, compress, agree, exchange, decode, decoded_entries, hideable, samples;
   double stop_requested;
@@ -60,6 +61,14 @@ class Answers {
     double value = all_[0].*number;
     for (const Told& one : all_) value = std::min(value, one.*number);
     return value;
+  }
+  std::vector<Statistics> statistics(std::size_t entries) const {
+    std::vector<Statistics> ranks;
+    for (const Told& one : all_) {
+      ranks.push_back(
+          {static_cast<double>(entries), one.sum, {one.entered_norm, one.minimum_norm, one.candidate_norm}});
+    }
+    return ranks;
   }
   Straggler straggler() const {
     std::vector<double> own_work;
@@ -108,6 +117,10 @@ Agreed<Verdict> Round::agree(const Measurement& found, StepReport& report) {
                             .candidate = found.energy.candidate,
                             .minimum_kept = static_cast<double>(found.minimum_kept),
                             .candidate_kept = static_cast<double>(found.candidate_kept),
+                            .sum = found.statistics.sum,
+                            .entered_norm = found.statistics.norms.entered,
+                            .minimum_norm = found.statistics.norms.minimum,
+                            .candidate_norm = found.statistics.norms.candidate,
                             .compute = own.times.compute,
                             .compress = own.times.compress,
                             .agree = own.times.agree,
@@ -128,8 +141,11 @@ Agreed<Verdict> Round::agree(const Measurement& found, StepReport& report) {
   report.finite = verdict.finite;
   if (!verdict.finite) return Agreed(verdict);
 
+  const Needs needs = policy().needs();
+  const std::vector<Statistics> ranks =
+      needs.sum || needs.norms ? all.statistics(layout_.entries()) : std::vector<Statistics>();
   const Energy energy{all.sum(&Told::entered), all.sum(&Told::dense), all.sum(&Told::minimum),
-                      all.sum(&Told::candidate)};
+                      all.sum(&Told::candidate), ranks};
   verdict.decided = state_->decided = policy().decide(energy);
   // A rank that waits in an exchange waits for slower ranks, too: the one that waited least saw what the
   // network itself takes. Of everything else the slowest rank sets the pace.
@@ -161,6 +177,8 @@ void Round::describe(const Energy& energy, StepReport& report) const {
     const Send of = level == 0 ? Send::minimum : Send::candidate;
     report.gain_error_fed[level] = gain(Gain::error_fed, energy, of);
     report.gain_gradient[level] = gain(Gain::gradient, energy, of);
+    const bool measured = policy().needs().norms && plan_;
+    report.gain_released[level] = measured ? gain(Gain::released, energy, of) : std::nan("");
   }
   report.minimum = plan_ ? plan_->minimum : 1;
   report.candidate = plan_ ? plan_->candidate : 1;

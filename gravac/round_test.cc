@@ -1,12 +1,14 @@
 // What policies are told of gradients, through either engine: the norms of summed gradients that Accordion
-// goes by.
+// goes by, and statistics.
 
 #include "gravac/round.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 
 #include "gravac/comm/thread_comm.h"
@@ -42,8 +44,9 @@ std::vector<float> stationary(std::size_t rank, std::size_t step) {
 class Whole {
  public:
   Whole(const std::string& options, bool overlapped, Comm& comm)
+      : Whole(make_setup(options_from_string(options), layout(), comm.size()), overlapped, comm) {}
+  Whole(EngineSetup setup, bool overlapped, Comm& comm)
       : buckets_(overlapped ? std::vector<Bucket>{{1}, {0}} : std::vector<Bucket>{{0, 1}}) {
-    EngineSetup setup = make_setup(options_from_string(options), layout(), comm.size());
     engine_ = overlapped ? make_overlap(layout(), buckets_, std::move(setup), comm, clock_)
                          : make_aggregator(layout(), std::move(setup), comm, clock_);
   }
@@ -200,6 +203,146 @@ TEST_P(Accordion, CompressesLittleAfterADropOfTheLearningRate) {
       const StepReport report = whole.step(stationary(comm.rank(), step));
       EXPECT_EQ(report.entries_sent, step < 10 ? 1000u : 10u) << step;  // until the next comparison
     }
+  });
+}
+
+// Sends everything at 4x, and remembers the statistics it was given.
+class Curious final : public Policy {
+ public:
+  Curious(Needs needs, std::vector<std::vector<Statistics>>& seen) : needs_(needs), seen_(seen) {}
+  std::string_view name() const override { return "curious"; }
+  std::optional<Plan> plan() const override { return Plan{4, 40}; }
+  Needs needs() const override { return needs_; }
+  Send decide(const Energy& energy) override {
+    seen_.emplace_back(energy.ranks.begin(), energy.ranks.end());
+    return Send::minimum;
+  }
+  void record(const Outcome&) override {}
+  double effective_steps() const override { return 0; }
+  PolicyState save() const override { return {}; }
+  void load(const PolicyState&) override {}
+  std::unique_ptr<Policy> clone() const override { return std::make_unique<Curious>(*this); }
+
+ private:
+  Needs needs_;
+  std::vector<std::vector<Statistics>>& seen_;
+};
+
+class Told : public ::testing::TestWithParam<bool> {};
+
+INSTANTIATE_TEST_SUITE_P(Engines, Told, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "during" : "after"; });
+
+double norm(std::span<const float> values) {
+  return std::sqrt(testing::plain_energy(values));
+}
+
+// The norms of what exact Top-k keeps of each segment, added up.
+double topk_norms(std::span<const float> values, double factor) {
+  double sum = 0;
+  for (const Segment& segment : layout().segments()) {
+    Layout one;
+    one.add("one", segment.size);
+    const auto part = values.subspan(segment.begin, segment.size);
+    sum += norm(testing::plain_topk(part, one, Granularity::layer, factor).values);
+  }
+  return sum;
+}
+
+TEST_P(Told, TheStatisticsOfEveryRankThatItAskedFor) {
+  for (const Needs needs : {Needs{}, Needs{.sum = true}, Needs{.norms = true}, Needs{true, true}}) {
+    const bool any = needs.sum || needs.norms;
+    std::vector<std::vector<std::vector<Statistics>>> seen(kRanks);
+    run_ranks(kRanks, [&](Comm& comm) {
+      EngineSetup setup;
+      setup.policy = std::make_unique<Curious>(needs, seen[comm.rank()]);
+      setup.options.step.granularity = Granularity::layer;
+      setup.options.route = Route::all_gather;
+      Whole whole(std::move(setup), GetParam(), comm);
+      for (std::size_t step = 0; step < 4; ++step) whole.step(stationary(comm.rank(), step));
+    });
+    // During backward the first step tries the candidate; from then on the minimum is sent.
+    std::vector<std::vector<float>> left(kRanks, std::vector<float>(layout().entries(), 0));
+    for (std::size_t step = 0; step < 4; ++step) {
+      for (const auto& told : seen) ASSERT_EQ(told[step].size(), any ? kRanks : 0);
+      for (std::size_t rank = 0; rank < kRanks && any; ++rank) {
+        const std::vector<float> gradient = stationary(rank, step);
+        std::vector<float>& all = left[rank] = testing::sum(left[rank], gradient);
+        double entered = 0;
+        for (const Segment& s : layout().segments()) {
+          entered += norm(std::span(gradient).subspan(s.begin, s.size));
+        }
+        const double sum = std::accumulate(gradient.begin(), gradient.end(), 0.0);
+        for (const auto& told : seen) {
+          const Statistics& found = told[step][rank];
+          EXPECT_EQ(found.entries, static_cast<double>(layout().entries()));
+          EXPECT_NEAR(found.sum, needs.sum ? sum : 0, 1e-6);
+          EXPECT_NEAR(found.norms.entered, needs.norms ? entered : 0, 1e-3);
+          EXPECT_NEAR(found.norms.minimum, needs.norms ? topk_norms(all, 4) : 0, 1e-3);
+          EXPECT_NEAR(found.norms.candidate, needs.norms ? topk_norms(all, 40) : 0, 1e-3);
+        }
+        const double factor = GetParam() && step == 0 ? 40 : 4;
+        for (const std::uint32_t i :
+             testing::plain_topk(all, layout(), Granularity::layer, factor).positions) {
+          all[i] = 0;
+        }
+      }
+    }
+  }
+}
+
+// Reports have the gain by norms of layers where somebody measured norms, and null where nobody did.
+TEST_P(Told, ReportsHaveTheReleasedGainWhereItWasMeasured) {
+  run_ranks(2, [](Comm& comm) {
+    Whole with("policy=gravac factor-min=4 factor-max=40 window=3 epsilon=0 gain=released", GetParam(), comm);
+    Whole scadles("policy=scadles", GetParam(), comm), without("policy=static", GetParam(), comm);
+    for (std::size_t step = 0; step < 6; ++step) {
+      const StepReport report = with.step(stationary(comm.rank(), step));
+      for (const double gain : report.gain_released) {
+        EXPECT_GT(gain, 0.1);
+        EXPECT_LE(gain, 1);
+      }
+      EXPECT_LE(report.gain_released[1], report.gain_released[0]);
+      EXPECT_EQ(to_json(report).find("\"gain_released_candidate\": null"), std::string::npos);
+      EXPECT_GT(scadles.step(stationary(comm.rank(), step)).gain_released[1], 0);
+      const StepReport silent = without.step(stationary(comm.rank(), step));
+      EXPECT_TRUE(std::isnan(silent.gain_released[0]) && std::isnan(silent.gain_released[1]));
+      EXPECT_NE(to_json(silent).find("\"gain_released_minimum\": null"), std::string::npos);
+      EXPECT_NE(to_json(silent).find("\"gain_released_candidate\": null"), std::string::npos);
+    }
+  });
+}
+
+// At 50x nothing of two spikes is lost, and much of noise. Of three ranks the majority decides.
+TEST_P(Told, ScadlesDecidesByTheRanksThatLoseLittle) {
+  for (const std::size_t noisy : {0, 1, 2, 3}) {
+    run_ranks(kRanks, [&](Comm& comm) {
+      Whole whole("policy=scadles factor=50 interval=5", GetParam(), comm);
+      for (std::size_t step = 0; step < 12; ++step) {
+        std::vector<float> gradient(layout().entries(), 0);
+        gradient[10 * step] = gradient[4000 + step] = 100;
+        if (comm.rank() < noisy) gradient = stationary(comm.rank(), step);
+        const StepReport report = whole.step(gradient);
+        if (GetParam() && step == 0) continue;  // during backward the first step tries what the policy plans
+        EXPECT_EQ(report.sent, noisy < 2 ? Send::candidate : Send::dense) << noisy << " step " << step;
+      }
+    });
+  }
+}
+
+// The mean of all entries shrinks from step to step, and their deviation does not.
+TEST_P(Told, AdaqsSpendsMoreBitsAsTheMeanVanishes) {
+  run_ranks(kRanks, [](Comm& comm) {
+    Whole whole("policy=adaqs smoothing=0.5", GetParam(), comm);
+    std::vector<double> factors;
+    for (std::size_t step = 0; step < 60; ++step) {
+      std::vector<float> gradient = stationary(comm.rank(), step);
+      for (float& g : gradient) g += std::exp2(-static_cast<float>(step) / 20);
+      factors.push_back(whole.step(gradient).factor);
+    }
+    EXPECT_EQ(factors.front(), 16);
+    EXPECT_EQ(factors.back(), 4);
+    EXPECT_TRUE(std::is_sorted(factors.rbegin(), factors.rend()));
   });
 }
 

@@ -56,12 +56,7 @@ Measurement LowRankCodec::measure(std::span<const float> gradient, std::span<con
   set_aside(gradient);
   clock_.spend(options_.compress_seconds_per_entry * static_cast<double>(gradient.size()));
   measured_ = false;
-  if (!request.plan) {
-    const double entered = energy(gradient);
-    const double dense = residual_.zero() ? entered : energy_of_sum(gradient, residual_.values());
-    measured_ = std::isfinite(entered) && std::isfinite(dense);
-    return {.energy = {entered, dense, 0, 0}, .finite = measured_};
-  }
+  if (!request.plan) return measure_dense(gradient);
   choose_ranks(request);
   Measurement found = multiply(gradient);
   const double start = clock_.now();
@@ -70,7 +65,10 @@ Measurement LowRankCodec::measure(std::span<const float> gradient, std::span<con
   found.exchange_seconds = clock_.now() - start;
   found.bytes = traffic.bytes_sent;
   found.finite = measured_ = !traffic.bad;
-  if (measured_) found.add(project(gradient));
+  if (!measured_) return found;
+  found.add(project(gradient));
+  if (request.needs.sum) found.statistics.sum = sum_of(gradient);
+  if (request.needs.norms) found.statistics.norms.entered = norms_of(gradient);
   return found;
 }
 
@@ -133,6 +131,8 @@ Measurement LowRankCodec::multiply(std::span<const float> gradient) {
     found.energy.dense += dense;
     found.energy.minimum += dense;
     found.energy.candidate += dense;
+    found.statistics.norms.minimum += std::sqrt(dense);
+    found.statistics.norms.candidate += std::sqrt(dense);
     found.minimum_kept += size;
     found.candidate_kept += size;
   }
@@ -149,21 +149,19 @@ Measurement LowRankCodec::project(std::span<const float> gradient) {
     orthonormalise(p, part.rank, scratch_);
     multiply_transposed(matrix(part, gradient), p, std::span(q_).subspan(part.q, part.rank * part.columns),
                         &workers_);
+    double minimum = 0, candidate = 0;
     for (std::size_t k = 0; k < part.rank; ++k) {
-      const double column = energy(std::span(q_).subspan(part.q + k * part.columns, part.columns));
-      found.energy.minimum += column;
-      if (k < part.candidate_rank) found.energy.candidate += column;
+      minimum += energy(std::span(q_).subspan(part.q + k * part.columns, part.columns));
+      if (k + 1 == part.candidate_rank) candidate = minimum;
     }
+    found.energy.minimum += minimum;
+    found.energy.candidate += candidate;
+    found.statistics.norms.minimum += std::sqrt(minimum);
+    found.statistics.norms.candidate += std::sqrt(candidate);
     found.minimum_kept += part.rank * (part.rows + part.columns);
     found.candidate_kept += part.candidate_rank * (part.rows + part.columns);
   }
   return found;
-}
-
-void LowRankCodec::take_dense(std::span<float> gradient) {
-  if (residual_.zero()) return;
-  add_into(gradient, residual_.values());
-  residual_.set_zero();
 }
 
 // Puts the columns that are to be sent one behind the other.

@@ -36,7 +36,6 @@ class LowRankCodec final : public ResidualCodec {
 
  protected:
   Memory& residual() override { return residual_; }
-  void take_dense(std::span<float> gradient) override;
   void take(const Order& order) override;
   Traffic exchange(const Order& order, bool usable, std::span<float> gradient) override;
   Coder& coder() override;

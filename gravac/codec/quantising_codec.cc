@@ -59,22 +59,29 @@ Measurement QuantisingCodec::measure(std::span<const float> gradient, std::span<
   if (!measured_) return {.finite = false};
   const double minimum = first.dense * gain_of(expects_minimum ? first : other);
   const double candidate = first.dense * gain_of(expects_minimum ? other : first);
-  return {.energy = {first.entered, first.dense, minimum, std::min(minimum, candidate)},
-          .minimum_kept = gradient.size() * minimum_.bits / 32,
-          .candidate_kept = gradient.size() * candidate_.bits / 32};
+  Measurement found{.energy = {first.entered, first.dense, minimum, std::min(minimum, candidate)},
+                    .minimum_kept = gradient.size() * minimum_.bits / 32,
+                    .candidate_kept = gradient.size() * candidate_.bits / 32};
+  if (request.needs.sum) found.statistics.sum = sum_of(gradient);
+  if (request.needs.norms) found.statistics.norms = norms(expects_minimum ? Send::minimum : Send::candidate);
+  return found;
 }
 
-Measurement QuantisingCodec::measure_dense(std::span<const float> gradient) {
-  const double entered = energy(gradient);
-  const double dense = residual_.zero() ? entered : energy_of_sum(gradient, residual_.values());
-  measured_ = std::isfinite(entered) && std::isfinite(dense);
-  return {.energy = {entered, dense, 0, 0}, .finite = measured_};
-}
-
-void QuantisingCodec::take_dense(std::span<float> gradient) {
-  if (residual_.zero()) return;
-  add_into(gradient, residual_.values());
-  residual_.set_zero();
+// Of what receivers would decode at both factors: the codes there are, and those of the other format.
+Norms QuantisingCodec::norms(Send coded) {
+  const auto decoded_norms = [&](const Codes& codes) {
+    decoded_.resize(gradient_.size());
+    quantiser_.decode(codes, decoded_);
+    return norms_of(decoded_);
+  };
+  Norms found{.entered = norms_of(gradient_)};
+  found.minimum = found.candidate = decoded_norms(coder_.codes());
+  if (minimum_ == candidate_) return found;
+  Codes other;
+  const Format& format = coded == Send::minimum ? candidate_ : minimum_;
+  quantiser_.quantise(0, quantiser_.runs().size(), gradient_, kept(), format, draw_, other);
+  (coded == Send::minimum ? found.candidate : found.minimum) = decoded_norms(other);
+  return found;
 }
 
 void QuantisingCodec::take(const Order& order) {

@@ -27,13 +27,12 @@ class QuantisingCodec final : public ResidualCodec {
 
  protected:
   Memory& residual() override { return residual_; }
-  void take_dense(std::span<float> gradient) override;
   void take(const Order& order) override;
   Coder& coder() override { return coder_; }
   void discard(std::span<const float>, std::span<const float>) override {}
 
  private:
-  Measurement measure_dense(std::span<const float> gradient);
+  Norms norms(Send coded);
   std::span<const float> kept();
 
   const QuantiserInfo& info_;
@@ -44,6 +43,7 @@ class QuantisingCodec final : public ResidualCodec {
   std::span<const float> gradient_;
   Format minimum_, candidate_;
   Draw draw_;
+  std::vector<float> decoded_;
 };
 
 // What a quantiser sends: for predictions.

@@ -22,6 +22,27 @@ ResidualCodec::ResidualCodec(const Layout& layout, const EngineOptions& options,
           " expected");
 }
 
+void ResidualCodec::take_dense(std::span<float> gradient) {
+  if (residual().zero()) return;
+  add_into(gradient, residual().values());
+  residual().set_zero();
+}
+
+Measurement ResidualCodec::measure_dense(std::span<const float> gradient) {
+  const double entered = energy(gradient);
+  const double dense = residual().zero() ? entered : energy_of_sum(gradient, residual().values());
+  measured_ = std::isfinite(entered) && std::isfinite(dense);
+  return {.energy = {.entered = entered, .dense = dense}, .finite = measured_};
+}
+
+double ResidualCodec::norms_of(std::span<const float> values) const {
+  double sum = 0;
+  for (const Segment& segment : layout_.segments()) {
+    sum += std::sqrt(energy(values.subspan(segment.begin, segment.size)));
+  }
+  return sum;
+}
+
 Traffic ResidualCodec::mean(const Agreed<Order>& order, std::span<float> gradient) {
   if (order->sent == Send::dense) {
     take_dense(gradient);

@@ -33,7 +33,7 @@ class ResidualCodec : public Codec {
   // What has not been sent yet; of size 0 without feedback.
   virtual Memory& residual() = 0;
   // Ends the measured step: `gradient` becomes gradient + residual, and the residual 0.
-  virtual void take_dense(std::span<float> gradient) = 0;
+  virtual void take_dense(std::span<float> gradient);
   // Ends the measured step: makes ready what is to be sent by this order.
   virtual void take(const Order& order) = 0;
   // Exchanges what was taken; `usable` false: nothing was taken, because this rank has bad numbers.
@@ -54,6 +54,10 @@ class ResidualCodec : public Codec {
   virtual std::vector<Memory*> own_memories() { return {&residual()}; }
 
   bool feedback() { return residual().size() > 0; }
+  // For measure() of a method, if the step will be dense: the energies.
+  Measurement measure_dense(std::span<const float> gradient);
+  // The norms of the segments of `values`, added up.
+  double norms_of(std::span<const float> values) const;
   // For measure() of a method: the memories of unused segments are kept out of a sparse step.
   void set_aside(std::span<const float> gradient);
   void put_back();

@@ -34,13 +34,16 @@ Measurement SelectingCodec::measure(std::span<const float> gradient, std::span<c
   measured_ = false;
   if (momentum_ && !corrected_) return {.finite = false};
   const std::span<const float> entered = momentum_ ? momentum_->velocity().values() : gradient;
-  const auto found = [&] {
+  Measurement found = [&] {
     if (!request.plan) return step_.measure_dense(entered);
     if (!request.segment_factors.empty()) return step_.measure(entered, request.segment_factors);
     if (request.thresholds) return step_.measure_above(entered, *request.thresholds, request.expected);
     return step_.measure(entered, *request.plan, request.expected);
   }();
   measured_ = found.finite;
+  if (!found.finite) return found;
+  if (request.needs.sum) found.statistics.sum = sum_of(entered);
+  if (request.needs.norms) found.statistics.norms = step_.norms();
   return found;
 }
 

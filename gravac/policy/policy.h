@@ -53,6 +53,9 @@ class Policy {
   // policy's state, so the same energies may lead to another decision on the next step.
   virtual Send decide(const Energy& energy) = 0;
 
+  // The statistics that decide() wants to find in the energy; the same in all steps. Costs time.
+  virtual Needs needs() const { return {}; }
+
   // Learns from the step before the one just decided.
   virtual void record(const Outcome& outcome) = 0;
 
@@ -133,5 +136,24 @@ struct AccordionOptions {
   std::size_t segments = 1;    // of the layout
 };
 std::unique_ptr<Policy> make_accordion_policy(const AccordionOptions& options);
+
+// AdaQS (ICASSP 2020): the bits of a quantiser rise as the mean-to-deviation ratio of the gradient falls. A
+// number of bits is a factor of 32 / bits, at which any compressor can work.
+struct AdaqsOptions {
+  double start = 2;         // bits to begin with, 1 to cap
+  double cap = 8;           // bits at most, up to 32, which is dense
+  double ratio = 0.5;       // the bits double when the ratio has fallen to this share, in (0, 1)
+  double smoothing = 0.04;  // weight of a new sample in the average of ratios, in (0, 1]
+};
+std::unique_ptr<Policy> make_adaqs_policy(const AdaqsOptions& options);
+
+// ScaDLES (IEEE Big Data 2022): compresses by one factor while the norms of the layers change little by it on
+// at least half of the ranks, and sends dense steps while they do not.
+struct ScadlesOptions {
+  double factor = 10;
+  double delta = 0.3;          // relative change of the norms up to which a rank agrees to compress
+  std::size_t interval = 100;  // steps over which the change is averaged; an epoch in the paper
+};
+std::unique_ptr<Policy> make_scadles_policy(const ScadlesOptions& options);
 
 }  // namespace gravac

@@ -82,6 +82,10 @@ class Survey {
             std::span<const std::size_t> most = {});
   bool by_magnitude() const { return compressor_->threshold() != nullptr; }
 
+  // The energy of one level's survivors of the last run, separately for each of `parts`, which are
+  // consecutive and each within one range. Costs a read of all entries.
+  std::vector<double> energies(int level, std::span<const Range> parts) const;
+
   // Hands out the survivors of one level of the last run and sets them to zero in the residual. The
   // view is valid until the next run.
   SparseView take(int level);
@@ -136,6 +140,7 @@ class Survey {
   Settled settle_threshold(int level, std::size_t range);
   Settled settle_plainly(int level, std::size_t range);
   int smaller_level(std::size_t range) const;
+  const Cut& cut_at(int level, std::size_t position) const;
   void nest(std::size_t range);
   void pick_levels(Found& found);
   SparseView take_collected();
