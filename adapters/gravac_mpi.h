@@ -18,6 +18,11 @@ extern "C" {
 gravac_aggregator* gravac_create_mpi(const char* options, const char* const* names, const size_t* sizes,
                                      size_t segments, double timeout_seconds);
 
+/* Like gravac_create_matrices(), over MPI. */
+gravac_aggregator* gravac_create_matrices_mpi(const char* options, const char* const* names,
+                                              const size_t* sizes, const size_t* rows, size_t segments,
+                                              double timeout_seconds);
+
 #ifdef __cplusplus
 }
 #endif

@@ -48,7 +48,8 @@ TorchModel::TorchModel(torch::nn::Module& module) {
     require(parameter.scalar_type() == torch::kFloat && parameter.device().is_cpu(),
             "torch model: parameter '", item.key(), "' is ", parameter.toString(),
             ", fp32 in CPU memory expected");
-    layout_.add(item.key(), static_cast<std::size_t>(parameter.numel()));
+    const std::int64_t rows = parameter.dim() >= 2 ? parameter.size(0) : 1;
+    layout_.add(item.key(), static_cast<std::size_t>(parameter.numel()), static_cast<std::size_t>(rows));
     parameters_.push_back(parameter);
   }
   // Moves every parameter into the flat array. set_data() keeps the tensor object, so that the module

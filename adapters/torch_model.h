@@ -26,7 +26,7 @@ class TorchModel {
   // Throws Error for a parameter that is not fp32 in CPU memory.
   explicit TorchModel(torch::nn::Module& module);
 
-  // One segment per parameter, with the parameter's name.
+  // One segment per parameter, with the parameter's name and the size of its first dimension as rows.
   const Layout& layout() const { return layout_; }
   std::span<float> weights() { return span_of(weights_); }
   std::span<float> gradient() { return span_of(gradient_); }

@@ -57,6 +57,24 @@ TEST(TorchModel, ShowsGradientsAsOneFlatArray) {
   EXPECT_EQ(model.layout().entries(), 12u + 3 + 3 + 3 + 6 + 2 + 9 + 3);
 }
 
+TEST(TorchModel, TellsTheFirstDimensionOfEveryParameter) {
+  struct Shapes : nn::Module {
+    Shapes() {
+      register_parameter("scalar", torch::zeros({}));
+      register_parameter("vector", torch::zeros({5}));
+      register_parameter("matrix", torch::zeros({4, 3}));
+      register_parameter("kernels", torch::zeros({8, 2, 3, 3}));
+      register_parameter("row", torch::zeros({1, 7}));
+      register_parameter("empty", torch::zeros({0, 7}));
+    }
+  } shapes;
+  const Layout layout = TorchModel(shapes).layout();
+  std::vector<std::size_t> rows;
+  for (const Segment& segment : layout.segments()) rows.push_back(segment.rows);
+  EXPECT_EQ(rows, (std::vector<std::size_t>{1, 1, 4, 8, 1, 1}));
+  EXPECT_EQ(layout.segments()[3].columns(), 18u);
+}
+
 TEST(TorchModel, ChangesTheModelThroughTheFlatArrays) {
   Net net;
   TorchModel model(net);

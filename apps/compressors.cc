@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 #include "gravac/codec/select/step.h"
 #include "gravac/policy/gain.h"
 #include "gravac/util/kernels.h"
@@ -67,7 +67,7 @@ void show_compressors(const CompressorsOptions& options) {
               static_cast<double>(gradient.size()) * 4e-6, options.threads, options.threads == 1 ? "" : "s",
               simd_name());
   std::printf("%-10s %8s %12s %12s %8s %10s\n", "compressor", "factor", "k wanted", "k kept", "gain", "ms");
-  for (const std::string_view name : compressor_names()) {
+  for (const std::string_view name : selector_names()) {
     for (const double factor : {10.0, 100.0, 1000.0}) {
       const Row row = compress(std::string(name), factor, gradient, options);
       std::printf("%-10s %7.0fx %12zu %12zu %8.3f %10.2f\n", std::string(name).c_str(), factor,

@@ -5,7 +5,7 @@
 
 #include "apps/catalog.h"
 #include "apps/markdown.h"
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/compressors.h"
 #include "gravac/comm/route.h"
 #include "gravac/policy/policies.h"
 

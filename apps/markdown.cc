@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "apps/catalog.h"
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 #include "gravac/comm/route.h"
 #include "gravac/config.h"
 #include "gravac/policy/policies.h"
@@ -96,7 +96,7 @@ std::string data_table() {
 }
 
 // "k", or "0.8 k to 1.3 k"
-std::string kept(const CompressorInfo& info) {
+std::string kept(const SelectorInfo& info) {
   std::ostringstream all;
   const auto times_k = [&](double share) {
     if (share != 1) all << share << " ";
@@ -111,7 +111,7 @@ std::string kept(const CompressorInfo& info) {
 
 std::string compressor_table() {
   std::vector<Row> rows;
-  for (const CompressorInfo& info : compressors()) {
+  for (const SelectorInfo& info : selectors()) {
     rows.push_back({code(info.name), kept(info), info.shared_positions ? "the same" : "each its own",
                     std::string(info.description)});
   }

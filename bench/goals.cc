@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 #include "gravac/codec/select/step.h"
 #include "gravac/policy/gain.h"
 #include "gravac/util/buffer.h"
@@ -330,7 +330,7 @@ class Contest {
   explicit Contest(std::size_t entries)
       : entries_(entries), gradients_(make_gradients(entries)), direct_(entries, 10, 1000) {
     encoded10_.encode = true;
-    for (const std::string_view name : compressor_names()) {
+    for (const std::string_view name : selector_names()) {
       if (name == "topk") continue;  // measured above
       others_.push_back(
           fused(std::string(name) + " 10/1000", {10, 1000}, Send::candidate, std::string(name)));

@@ -7,7 +7,7 @@ target_link_libraries(gravac_testing INTERFACE gravac gravac_flags GTest::gtest_
 
 # Unit tests run once in `make test`, under the sanitizers; in release those of code that leans on the
 # optimiser, which vectorises it, and what needs more than the library.
-set(optimised compressor half kernels packing step step_allocation wire)
+set(optimised half kernels orthonormalise packing products quantise_kernels selector step step_allocation wire)
 
 # gravac_test(ROOM/NAME [SHARDS]): long tests run in shards, so that all cores have work.
 function(gravac_test place)
@@ -48,8 +48,14 @@ gravac_test(engine)
 gravac_test(faults 2)
 gravac_test(overlap)
 gravac_test(reshard)
+gravac_test(round)
 gravac_test(codec/exchange)
-gravac_test(codec/select/compressor)
+gravac_test(codec/low_rank/orthonormalise)
+gravac_test(codec/low_rank/products)
+gravac_test(codec/low_rank/ranks)
+gravac_test(codec/low_rank_codec)
+gravac_test(codec/quantising_codec)
+gravac_test(codec/select/selector)
 gravac_test(codec/select/histogram)
 gravac_test(codec/select/settle)
 gravac_test(codec/select/step 4)
@@ -69,7 +75,14 @@ gravac_test(util/send_queue)
 gravac_test(util/workers)
 gravac_test(wire/half)
 gravac_test(wire/packing)
+gravac_test(wire/quantise 2)
+gravac_test(wire/quantise_kernels)
+if(TARGET quantise_kernels_test)
+  target_link_libraries(quantise_kernels_test PRIVATE hwy::hwy)  # to test every instruction set
+endif()
+gravac_test(wire/quantised_wire)
 gravac_test(wire/rounding)
+gravac_test(wire/runs)
 gravac_test(wire/wire)
 
 add_test(NAME layering COMMAND ${PROJECT_SOURCE_DIR}/tests/layering ${PROJECT_SOURCE_DIR})

@@ -49,16 +49,21 @@ StepReport Aggregator::finish(double samples) {
   const Agreed<Verdict> verdict = round_.agree(found, report);
   const Agreed<Order> order = round_.order(verdict);
   const double agreed = clock_.now();
+  if (verdict->finite) watch(part, part.gradient);
+  const double watched = clock_.now();
 
-  const Traffic traffic = verdict->finite ? part.codec->mean(order, part.gradient)
-                                          : part.codec->mean_raw(part.gradient, part.weights);
+  Traffic traffic = verdict->finite ? part.codec->mean(order, part.gradient)
+                                    : part.codec->mean_raw(part.gradient, part.weights);
+  traffic.add({.bytes_sent = found.bytes, .bytes_received = found.bytes});
   ended_ = clock_.now();
 
   // What the next step will tell the others of this one.
-  report.compress_seconds = measured - start + traffic.take_seconds;
+  report.compress_seconds =
+      measured - start - found.exchange_seconds + watched - agreed + traffic.take_seconds;
   report.agree_seconds = agreed - measured;
   report.decode_seconds = traffic.decode_seconds;
-  report.exchange_seconds = ended_ - agreed - traffic.take_seconds - traffic.decode_seconds;
+  report.exchange_seconds =
+      ended_ - watched - traffic.take_seconds - traffic.decode_seconds + found.exchange_seconds;
   close(verdict, order, traffic, samples, 0, report);
   if (order->sent != Send::dense) expected_ = order->sent;
   return report;

@@ -71,9 +71,9 @@ class CallbackComm final : public Comm {
   gravac_comm callbacks_;
 };
 
-Layout layout_of(const char* const* names, const size_t* sizes, std::size_t segments) {
+Layout layout_of(const char* const* names, const size_t* sizes, const size_t* rows, std::size_t segments) {
   Layout layout;
-  for (std::size_t i = 0; i < segments; ++i) layout.add(names[i], sizes[i]);
+  for (std::size_t i = 0; i < segments; ++i) layout.add(names[i], sizes[i], rows ? rows[i] : 1);
   return layout;
 }
 
@@ -117,10 +117,11 @@ int guarded(const Work& work) noexcept {
 
 gravac_aggregator* gravac::create_over(const std::function<std::unique_ptr<Comm>()>& make_comm,
                                        const char* options, const char* const* names,
-                                       const std::size_t* sizes, std::size_t segments) noexcept {
+                                       const std::size_t* sizes, const std::size_t* rows,
+                                       std::size_t segments) noexcept {
   gravac_aggregator* made = nullptr;
   guarded([&] {
-    const Layout layout = layout_of(names, sizes, segments);
+    const Layout layout = layout_of(names, sizes, rows, segments);
     made = new gravac_aggregator(make_comm(), options, layout);
   });
   return made;
@@ -130,7 +131,13 @@ extern "C" {
 
 gravac_aggregator* gravac_create(const char* options, const char* const* names, const size_t* sizes,
                                  size_t segments, const gravac_comm* comm) {
-  return create_over([&] { return std::make_unique<CallbackComm>(comm); }, options, names, sizes, segments);
+  return gravac_create_matrices(options, names, sizes, nullptr, segments, comm);
+}
+
+gravac_aggregator* gravac_create_matrices(const char* options, const char* const* names, const size_t* sizes,
+                                          const size_t* rows, size_t segments, const gravac_comm* comm) {
+  return create_over([&] { return std::make_unique<CallbackComm>(comm); }, options, names, sizes, rows,
+                     segments);
 }
 
 int gravac_step(gravac_aggregator* g, float* gradient, double samples) {
@@ -173,6 +180,13 @@ int gravac_pause(gravac_aggregator* g) {
   return guarded([&] {
     require(g, "gravac_pause: a pointer is NULL");
     g->engine->pause();
+  });
+}
+
+int gravac_learning_rate_dropped(gravac_aggregator* g) {
+  return guarded([&] {
+    require(g, "gravac_learning_rate_dropped: a pointer is NULL");
+    g->engine->learning_rate_dropped();
   });
 }
 

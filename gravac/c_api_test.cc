@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -62,6 +64,30 @@ TEST(CApi, FailuresAreMessagesNotExceptions) {
   EXPECT_EQ(gravac_create("", names, sizes, 1, &broken), nullptr);
 }
 
+TEST(CApi, ShapesReachTheEngine) {
+  const char* names[] = {"weight", "bias"};
+  const size_t sizes[] = {12, 4}, rows[] = {4, 1}, wrong[] = {5, 1};
+  EXPECT_EQ(gravac_create_matrices("", names, sizes, wrong, 2, nullptr), nullptr);
+  EXPECT_STREQ(gravac_error(), "layout: segment 'weight' of 12 entries has 5 rows, a divisor of 12 expected");
+  gravac_aggregator* g = gravac_create_matrices("policy=static factor=1", names, sizes, rows, 2, nullptr);
+  ASSERT_NE(g, nullptr) << gravac_error();
+  std::vector<float> gradient(16, 3.0f);
+  EXPECT_EQ(gravac_step(g, gradient.data(), 8), 0) << gravac_error();
+  EXPECT_EQ(gradient, std::vector<float>(16, 3.0f));
+  // A state is refused by a model whose parameters have as many entries but other shapes.
+  size_t size = 0;
+  ASSERT_EQ(gravac_save(g, nullptr, &size), 0);
+  std::vector<std::byte> state(size);
+  ASSERT_EQ(gravac_save(g, state.data(), &size), 0);
+  EXPECT_EQ(gravac_load(g, state.data(), size), 0) << gravac_error();
+  gravac_aggregator* vectors = gravac_create("policy=static factor=1", names, sizes, 2, nullptr);
+  ASSERT_NE(vectors, nullptr) << gravac_error();
+  EXPECT_EQ(gravac_load(vectors, state.data(), size), -1);
+  EXPECT_EQ(std::string(gravac_error()).find("checkpoint: layout is "), 0u) << gravac_error();
+  gravac_destroy(vectors);
+  gravac_destroy(g);
+}
+
 TEST(CApi, ACallWithWrongArgumentsCanBeMadeAgain) {
   const char* name = "a";
   const size_t entries = 4;
@@ -71,6 +97,26 @@ TEST(CApi, ACallWithWrongArgumentsCanBeMadeAgain) {
   const float weights[4] = {1, 1, 1, 1};
   EXPECT_EQ(gravac_step(g, gradient, 1), -1);  // weights are missing
   EXPECT_EQ(gravac_step_weights(g, gradient, weights, 1), 0) << gravac_error();
+  gravac_destroy(g);
+}
+
+// Accordion sends 2 of 1000 entries once it has seen that nothing changes.
+TEST(CApi, TellsPoliciesThatTheLearningRateDropped) {
+  const char* name = "a";
+  const size_t entries = 1000;
+  gravac_aggregator* g = gravac_create("policy=accordion factor-min=4 factor-max=500 interval=1 spacing=3",
+                                       &name, &entries, 1, nullptr);
+  ASSERT_NE(g, nullptr) << gravac_error();
+  const auto entries_sent = [&] {
+    std::vector<float> gradient(entries, 1.0f);
+    EXPECT_EQ(gravac_step(g, gradient.data(), 1), 0) << gravac_error();
+    return std::count_if(gradient.begin(), gradient.end(), [](float x) { return x != 0; });
+  };
+  for (int step = 0; step < 4; ++step) EXPECT_EQ(entries_sent(), 250);
+  EXPECT_EQ(entries_sent(), 2);
+  EXPECT_EQ(gravac_learning_rate_dropped(g), 0);
+  for (int step = 0; step < 2; ++step) EXPECT_EQ(entries_sent(), 250);
+  EXPECT_EQ(entries_sent(), 2);
   gravac_destroy(g);
 }
 

@@ -27,6 +27,7 @@ int c_user(void) {
   if (!strstr(gravac_error(), "checkpoint")) return 9;
   free(state);
   if (gravac_pause(g) != 0 || gravac_pause(NULL) == 0) return 10;
+  if (gravac_learning_rate_dropped(g) != 0 || gravac_learning_rate_dropped(NULL) == 0) return 11;
   gravac_destroy(g);
   gravac_destroy(NULL);
   return 0;

@@ -1,10 +1,14 @@
 #include "gravac/config.h"
 
+#include <algorithm>
+#include <charconv>
 #include <deque>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/compressors.h"
+#include "gravac/codec/low_rank/ranks.h"
 #include "gravac/comm/route.h"
 
 namespace gravac {
@@ -37,7 +41,15 @@ std::vector<OptionInfo> make_engine_options() {
       {kCompressionOptions, "policy", choice, choices_from(policies()), "progress",
        "Policy that chooses the compression factor on every step"},
       {kCompressionOptions, "compressor", choice, choices_from(compressors()), "topk",
-       "Compressor that chooses the entries to send"},
+       "Selector: what is sent of a gradient"},
+      {kCompressionOptions, "bits", count, "B", "",
+       "Bits of an entry (compressors quantise and qsgd): the same as --policy static --factor 32/B", 1, 8},
+      {kCompressionOptions, "rank", count, "R", "",
+       "Columns of the factors (compressor powersgd): the same as --policy static and the factor that they make", 1},
+      {kCompressionOptions, "rank-min", count, "R", "1",
+       "Columns of layers that change little (compressor powersgd with policy accordion)", 1},
+      {kCompressionOptions, "rank-max", count, "R", "4",
+       "Columns of layers that change much (compressor powersgd with policy accordion)", 1},
       {kCompressionOptions, "granularity", choice, "layer|global", "",
        "Choose entries per layer or over the whole gradient (default: as the policy needs)"},
       {kCompressionOptions, "values", choice, "fp32|fp16|bf16", "fp32", "Format in which values are sent"},
@@ -78,12 +90,89 @@ std::span<const std::string_view> option_names() {
   return names;
 }
 
-EngineSetup make_setup(const Options& options, const Layout& layout, std::size_t ranks) {
+namespace {
+
+// A number as text that reads back as the same number.
+std::string exactly(double number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
+}
+
+// Options by which users name a setting of a compressor in its own words stand for a factor: bits and rank for
+// the one of policy static, rank-min and rank-max for the two of policy accordion.
+class Settings {
+ public:
+  Settings(const Options& given, const Layout& layout)
+      : given_(given), reader_(given, engine_options()), layout_(layout) {}
+
+  Options with_factors() const {
+    Options options = given_;
+    if (reader_.given("bits")) {
+      fix("bits", {"quantise", "qsgd"}, 32 / reader_.number("bits"), options);
+    }
+    if (reader_.given("rank")) {
+      fix("rank", {"powersgd"}, factor_of(layout_, reader_.number<std::size_t>("rank")), options);
+    }
+    const bool by_rank = reader_.text("compressor") == "powersgd" && reader_.text("policy") == "accordion";
+    for (const auto& [rank, factor] : {std::pair("rank-max", "factor-min"), {"rank-min", "factor-max"}}) {
+      require(by_rank || !reader_.given(rank), "options: ", rank,
+              " is for compressor powersgd with policy accordion");
+      require(!reader_.given(rank) || !reader_.given(factor), "options: ", rank, " and ", factor,
+              " are both given");
+      if (by_rank && !reader_.given(factor)) {
+        options[factor] = exactly(factor_of(layout_, reader_.number<std::size_t>(rank)));
+      }
+    }
+    return options;
+  }
+
+ private:
+  // `option` stands for policy static with this factor.
+  void fix(std::string_view option, std::vector<std::string_view> compressors, double factor,
+           Options& options) const {
+    const std::string compressor = reader_.text("compressor"), policy = reader_.text("policy");
+    require(std::ranges::find(compressors, compressor) != compressors.end(), "options: ", option, " is for compressor ",
+            either(compressors), ", '", compressor, "' found");
+    require(!reader_.given("factor"), "options: ", option, " and factor are both given; one follows from the other");
+    require(!reader_.given("policy") || policy == "static", "options: ", option, " is for policy static, '", policy,
+            "' found; other policies choose the factor themselves");
+    options["policy"] = "static";
+    options["factor"] = exactly(factor);
+  }
+
+  const Options& given_;
+  OptionReader reader_;
+  const Layout& layout_;
+};
+
+// What a compressor that sends all entries has no use for.
+void check_compressor(const OptionReader& reader, bool factor_per_layer) {
+  const CompressorInfo& info = compressor_info(reader.text("compressor"));
+  require(info.factor_per_layer || !factor_per_layer, "options: policy ", reader.text("policy"),
+          " has a factor for each layer, which compressor ", info.name, " cannot do");
+  if (info.selects) return;
+  const auto refuse = [&](std::string_view option) {
+    throw Error("options: " + std::string(option) + " is for compressors that choose entries, '" +
+                std::string(info.name) + "' found");
+  };
+  if (reader.given("granularity")) refuse("granularity");
+  if (reader.text("memory") != "residual") refuse("memory");
+  const Values values = values_from_string(reader.text("values"));
+  if (info.as_payloads && values != Values::fp32) refuse("values");
+  require(values <= Values::bf16, "options: values '", to_string(values), "' found; compressor ", info.name,
+          " sends fp32, fp16 or bf16");
+}
+
+}  // namespace
+
+EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t ranks) {
+  const Options options = Settings(given, layout).with_factors();
   const OptionReader reader(options, engine_options());
   EngineSetup setup;
   setup.policy = policy_info(reader.text("policy"))
                      .entry.make({.options = reader, .ranks = ranks, .segments = layout.segments().size()});
   const bool factor_per_layer = setup.policy->observe_interval() > 0;
+  check_compressor(reader, factor_per_layer);
   EngineOptions& out = setup.options;
   out.step.compressor = reader.text("compressor");
   out.step.granularity = reader.given("granularity") ? granularity_from_string(reader.text("granularity"))
@@ -102,7 +191,7 @@ EngineSetup make_setup(const Options& options, const Layout& layout, std::size_t
                                    .ranks = static_cast<unsigned>(ranks),
                                    .optimizer = reader.number("optimizer-momentum")};
   }
-  for (const auto& [name, value] : options) {
+  for (const auto& [name, value] : given) {
     if (name != "threads")
       out.facts.emplace_back("option " + name, value);  // results are the same for any number of threads
   }

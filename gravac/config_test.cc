@@ -36,6 +36,16 @@ TEST(Config, ReadsEveryPolicyAndItsOptions) {
   EXPECT_EQ(gravac.policy->plan()->minimum, 1.5);
   EXPECT_EQ(gravac.options.step.compressor, "randomk");
   EXPECT_EQ(gravac.options.facts.size(), 6u);
+  EXPECT_FALSE(gravac.policy->needs().norms);
+  EXPECT_TRUE(
+      make_setup(options_from_string("policy=gravac gain=released"), Layout(10), 4).policy->needs().norms);
+  const auto factor_of = [](const char* text) {
+    return make_setup(options_from_string(text), Layout(10), 4).policy->plan()->candidate;
+  };
+  EXPECT_EQ(factor_of("policy=static"), 100);
+  EXPECT_EQ(factor_of("policy=scadles"), 10);
+  EXPECT_EQ(factor_of("policy=scadles factor=25"), 25);
+  EXPECT_EQ(factor_of("policy=adaqs start=4"), 8);
   const auto accordion = make_setup(options_from_string("policy=accordion"), Layout(10), 4);
   EXPECT_EQ(accordion.options.step.granularity, Granularity::layer);
   const auto momentum = make_setup(
@@ -104,6 +114,10 @@ TEST(Config, RefusesValuesOutOfRangeInOneLine) {
   EXPECT_EQ(refusal("policy=gravac epsilon=2"), "gravac policy: epsilon 2 found, 0 to 1 expected");
   EXPECT_EQ(refusal("policy=gravac window=-1"), "options: window '-1' found, a number expected");
   EXPECT_EQ(refusal("policy=gravac factor-min=100 factor-max=10"), "ladder: minimum 100 is above maximum 10");
+  EXPECT_EQ(refusal("policy=gravac gain=best"),
+            "gain: no such definition 'best'; known: error-fed, gradient, released");
+  EXPECT_EQ(refusal("policy=adaqs start=16"),
+            "adaqs policy: 16 bits at first and 8 at most found, 1 to 32 expected, in this order");
   EXPECT_EQ(refusal("policy=best"), "policy: no such policy 'best'; known: " + listed(policy_names()));
   EXPECT_EQ(refusal("memory=elephant"), "options: memory 'elephant' found, residual or momentum expected");
   EXPECT_EQ(refusal("policy"), "options: 'policy' found, name=value expected");

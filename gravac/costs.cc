@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "gravac/codec/exchange.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
@@ -58,17 +57,20 @@ void Typical::load(std::span<const double> numbers) {
   find_median();
 }
 
-CostModel::CostModel(std::size_t ranks, std::size_t entries, Values values, std::optional<Route> route,
-                     bool shared_positions, std::size_t buckets)
-    : ranks_(ranks),
-      entries_(entries),
-      values_(values),
-      route_(route),
-      shared_(shared_positions),
-      buckets_(buckets) {
-  require(
-      !route || (*route == Route::shared) == shared_positions || *route != Route::shared,
-      "exchange: shared positions need a compressor that picks the same ones on all ranks, such as randomk");
+CostModel::CostModel(std::size_t ranks, std::size_t entries, PayloadModel payloads,
+                     std::optional<Route> route, std::size_t buckets)
+    : ranks_(ranks), entries_(entries), payloads_(std::move(payloads)), route_(route), buckets_(buckets) {
+  const bool summed = payloads_.all_reduces > 0;
+  require(summed || route != Route::shared,
+          "exchange: shared positions need a compressor that picks the same ones on all ranks, such as "
+          "randomk");
+  require(!payloads_.only_summed || !route || route == Route::shared, "exchange: ",
+          to_string(route.value_or(Route::dense)),
+          " found; this compressor adds up what it sends: auto or shared expected");
+}
+
+double CostModel::real_factor(double factor) const {
+  return static_cast<double>(entries_) / std::max(numbers(factor), 1e-9);
 }
 
 // Every step gives two points for the fit of seconds = alpha * rounds + beta * bytes: the message of
@@ -92,18 +94,16 @@ void CostModel::learn(const StepTimes& times) {
   used.idle = 0;
 }
 
-// Bytes of one rank's payloads: values, positions that are taken to be independent, and in each bucket the
-// header of 48 bytes (docs/wire_format.md).
-double CostModel::payload(Route route, double kept) const {
-  if (route == Route::shared) return 4 * kept;
-  return kept * bytes_per_entry(static_cast<double>(entries_) / std::max(kept, 1.0), values_) +
-         48 * static_cast<double>(buckets_);
-}
-
 // Each bucket is an exchange of its own with its own rounds, except when all leave as one message. The bytes
 // are the same in both cases.
 Volume CostModel::volume(Route route, double kept, bool one_round) const {
-  Volume volume = volume_of(route, ranks_, static_cast<double>(entries_), payload(route, kept), one_round);
+  const auto& bytes = route == Route::shared ? payloads_.summed_bytes : payloads_.bytes;
+  Volume volume = volume_of(route, {.ranks = static_cast<double>(ranks_),
+                                    .entries = static_cast<double>(entries_),
+                                    .payload = bytes(kept),
+                                    .sums = payloads_.sums,
+                                    .all_reduces = payloads_.all_reduces,
+                                    .lengths_known = one_round || payloads_.fixed_bytes});
   if (!(one_round && route == Route::all_gather)) volume.rounds *= static_cast<double>(buckets_);
   return volume;
 }
@@ -123,12 +123,13 @@ double CostModel::exchange_seconds(Route route, const Volume& volume) const {
 }
 
 // Exchange and decoding. By all-gather a rank decodes the payloads of all ranks; by reduce-scatter about one
-// payload of shares, and the sums, about two payloads. By all-reduce (dense, shared) nothing is decoded.
+// payload of shares, and the sums. By all-reduce (dense, shared) nothing is decoded.
 double CostModel::route_seconds(Route route, double kept) const {
-  const double decoded = route == Route::all_gather       ? kept * static_cast<double>(ranks_)
-                         : route == Route::reduce_scatter ? 3 * kept
-                                                          : 0;
-  return exchange_seconds(route, volume(route, kept, one_round(kept))) + decoded * decode_per_entry_.value();
+  const double payloads = route == Route::all_gather       ? static_cast<double>(ranks_)
+                          : route == Route::reduce_scatter ? 1 + payloads_.sums
+                                                           : 0;
+  return exchange_seconds(route, volume(route, kept, one_round(kept))) +
+         payloads * payloads_.decoded(kept) * decode_per_entry_.value();
 }
 
 // An optimistic prediction, by which route_for() compares routes: what the route might take at best. (Bandit
@@ -146,7 +147,7 @@ double CostModel::hoped_seconds(Route route, double kept) const {
 
 Route CostModel::route_for(double kept) const {
   if (route_) return *route_;
-  if (shared_) return Route::shared;
+  if (payloads_.all_reduces > 0) return Route::shared;
   Route best = Route::all_gather;
   for (const Route route : {Route::reduce_scatter, Route::dense}) {
     if (hoped_seconds(route, kept) < hoped_seconds(best, kept)) best = route;
@@ -177,7 +178,7 @@ double CostModel::dense_seconds() const {
 }
 
 double CostModel::sparse_seconds(double factor) const {
-  const double kept = std::max(1.0, static_cast<double>(entries_) / factor);
+  const double kept = numbers(factor);
   // Before the first sparse step only the time of measuring a dense one is known. Choosing entries takes
   // about three times as long: the fused pass also reads and writes the residual.
   const double compress = compress_sparse_.known() ? compress_sparse_.value() : 3 * compress_dense_.value();

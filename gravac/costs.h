@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
+#include "gravac/codec/payload_model.h"
 #include "gravac/comm/link_model.h"
 #include "gravac/comm/route.h"
 #include "gravac/policy/policy.h"
-#include "gravac/wire/values.h"
 
 namespace gravac {
 
@@ -73,13 +73,13 @@ Straggler find_straggler(std::span<const double> seconds);
 // and choose the same route. Learning and predicting cost a few hundred floating-point operations a step.
 class CostModel final : public StepCosts {
  public:
-  static constexpr std::size_t kMessageBytes = 16 * 8;  // that each rank sends in Round::agree
+  static constexpr std::size_t kMessageBytes = 20 * 8;  // that each rank sends in Round::agree
 
-  // For a gradient of `entries` entries that travels in `buckets` buckets, one after the other. `route`: the
-  // one to use on every step; nothing: the quickest. `shared_positions`: the compressor picks the same
-  // positions on all ranks, so payloads hold values only. Throws Error for Route::shared without that.
-  CostModel(std::size_t ranks, std::size_t entries, Values values, std::optional<Route> route,
-            bool shared_positions, std::size_t buckets = 1);
+  // For a gradient of `entries` entries that travels in `buckets` buckets, one after the other. `payloads`:
+  // what the compressor sends. `route`: the one to use on every step; nothing: the quickest. Throws Error for
+  // a route that these payloads cannot take.
+  CostModel(std::size_t ranks, std::size_t entries, PayloadModel payloads, std::optional<Route> route,
+            std::size_t buckets = 1);
 
   void learn(const StepTimes& times);
 
@@ -92,7 +92,7 @@ class CostModel final : public StepCosts {
   double dense_seconds() const override;
   double sparse_seconds(double factor) const override;
 
-  // The route for payloads of `kept` entries from each rank: the one asked for in the constructor, or the
+  // The route for payloads of `kept` numbers from each rank: the one asked for in the constructor, or the
   // quickest. A route that might be the quickest is tried a few times before it is given up, and again after
   // hundreds of steps.
   Route route_for(double kept) const;
@@ -100,8 +100,11 @@ class CostModel final : public StepCosts {
   // take less than 10 % of computing, hiding the exchange behind backward, bucket by bucket, would save less
   // than the additional rounds cost.
   bool one_round(double kept) const;
-  // The rounds and bytes of a step that sends payloads of `kept` entries by `route`.
+  // The rounds and bytes of a step that sends payloads of `kept` numbers by `route`.
   Volume volume(Route route, double kept, bool one_round = false) const;
+  // How many numbers a rank sends at a factor, and what the factor then really is.
+  double numbers(double factor) const { return payloads_.numbers(factor); }
+  double real_factor(double factor) const;
 
   const LinkModel& link() const { return link_; }
   std::vector<double> save() const;
@@ -114,16 +117,14 @@ class CostModel final : public StepCosts {
     double times = 0;  // steps that used it
     double idle = 0;   // steps since it was last used
   };
-  double payload(Route route, double kept) const;
   double exchange_seconds(Route route, const Volume& volume) const;
   double route_seconds(Route route, double kept) const;
   double exposed(double busy, double hideable) const;
   double hoped_seconds(Route route, double kept) const;
 
   std::size_t ranks_, entries_;
-  Values values_;
+  PayloadModel payloads_;
   std::optional<Route> route_;
-  bool shared_;
   std::size_t buckets_;
   LinkModel link_;              // fitted to all routes
   std::array<Tried, 4> tried_;  // by route

@@ -60,6 +60,10 @@ class Engine {
   // number; what is kept is scaled, too. Between steps, on all ranks.
   virtual void rescale(float ratio) = 0;
 
+  // The caller's schedule has lowered the learning rate: some policies compress less for a while. Between
+  // steps, on all ranks.
+  virtual void learning_rate_dropped() = 0;
+
   // All state of this rank, weights and optimizer aside; between steps. A run that goes on from it has
   // equal bits. load() throws Error, and changes nothing, for damaged numbers and for the state of another
   // rank, number of ranks, model or configuration.

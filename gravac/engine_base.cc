@@ -5,17 +5,12 @@
 #include <numeric>
 #include <string>
 
+#include "gravac/codec/compressors.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
 namespace {
-
-Layout layout_of(const Layout& layout, const Bucket& bucket) {
-  Layout part;
-  for (const std::size_t s : bucket) part.add(layout.segments()[s].name, layout.segments()[s].size);
-  return part;
-}
 
 // The options of one bucket's codec.
 EngineOptions options_of(const EngineOptions& options, const Bucket& bucket) {
@@ -63,6 +58,7 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
       comm_(comm),
       clock_(clock),
       round_(layout, std::max<std::size_t>(buckets.size(), 1), std::move(setup.policy), setup.options, comm) {
+  options_.whole = std::make_shared<const Layout>(layout);
   require(options_.stored_as.empty() || options_.stored_as.size() == layout.segments().size(), name, ": ",
           options_.stored_as.size(), " types of gradients found, ", layout.segments().size(), " expected");
   std::vector<int> seen(layout.segments().size(), 0);
@@ -71,7 +67,7 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
       require(s < seen.size(), name, ": bucket with segment ", s, " of ", seen.size());
       ++seen[s];
     }
-    const Layout part = layout_of(layout, bucket);
+    const Layout part = layout.part(bucket);
     parts_.push_back({.segments = bucket,
                       .entries = part.entries(),
                       .codec = make_codec(part, options_of(options_, bucket), comm, clock)});
@@ -103,7 +99,11 @@ Request EngineBase::request_for(Part& part, Send expected) {
   if (!all.empty()) {
     for (const std::size_t s : part.segments) part.factors.push_back(all[s]);
   }
-  return {.plan = round_.plan(), .segment_factors = part.factors, .expected = expected};
+  return {.plan = round_.plan(),
+          .segment_factors = part.factors,
+          .expected = expected,
+          .step = round_.step(),
+          .needs = round_.policy().needs()};
 }
 
 // Calls visit(segment, where it begins in the bucket) for the segments of a bucket.
@@ -116,12 +116,16 @@ void EngineBase::each_segment(const Part& part, const Visit& visit) const {
   }
 }
 
+void EngineBase::watch(const Part& part, std::span<const float> raw) {
+  if (!round_.watches()) return;
+  each_segment(part, [&](const Segment& segment, std::size_t begin) {
+    round_.watch(segment.begin, raw.subspan(begin, segment.size));
+  });
+}
+
 void EngineBase::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, const Traffic& traffic,
                        double samples, double hideable, StepReport& report) {
   for (Part& part : parts_) {
-    each_segment(part, [&](const Segment& segment, std::size_t begin) {
-      if (verdict->finite) round_.watch(segment.begin, part.gradient.subspan(begin, segment.size));
-    });
     part.codec->close(verdict->finite, part.gradient);
     part.is_ready = false;
   }

@@ -19,6 +19,7 @@ class EngineBase : public Engine {
   void request_stop() override { round_.request_stop(); }
   void pause() override { ended_ = clock_.now(); }
   void rescale(float ratio) override;
+  void learning_rate_dropped() override { round_.policy().learning_rate_dropped(); }
   Checkpoint save() override;
   void load(const Checkpoint& checkpoint) override;
   Policy& policy() override { return round_.policy(); }
@@ -37,12 +38,16 @@ class EngineBase : public Engine {
     bool is_ready = false;
     std::span<float> gradient;
     std::span<const float> weights;
+    std::vector<float> raw;  // a copy of the gradient, if the engine overwrites it before the step is known
+                             // to be good and the policy watches gradients
   };
 
   // Takes note of a gradient.
   void accept(std::size_t bucket, std::span<float> gradient, std::span<const float> weights);
   // What to look for in a part.
   Request request_for(Part& part, Send expected);
+  // A part's gradient of this step, which is good, for policies that watch gradients. Before close().
+  void watch(const Part& part, std::span<const float> raw);
   // The step is over: policies, codecs and the report are told.
   void close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, const Traffic& traffic,
              double samples, double hideable, StepReport& report);

@@ -9,7 +9,7 @@
 #include <mutex>
 #include <random>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/compressors.h"
 #include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
 #include "gravac/testing.h"
@@ -24,8 +24,8 @@ struct Shape {
   Layout layout;
   std::vector<Bucket> buckets = {{5, 4}, {1}, {3, 0}, {2}};
   Shape() {
-    for (const std::size_t size : {300, 1200, 1, 500, 40, 700}) {
-      layout.add("segment" + std::to_string(layout.segments().size()), size);
+    for (const std::size_t size : {300u, 1200u, 1u, 500u, 40u, 700u}) {
+      layout.add("segment" + std::to_string(layout.segments().size()), size, testing::square_rows(size));
     }
   }
 };
@@ -215,7 +215,10 @@ class EveryEngine : public ::testing::TestWithParam<Setting> {};
 TEST_P(EveryEngine, SurvivesAnySequenceOfFaults) {
   const auto& [options, overlapped, with_unused] = GetParam();
   const bool erratic = options.find("policy=") == std::string::npos;
-  const bool conserves = options.find("memory=momentum") == std::string::npos && options != "feedback=false";
+  const Options given = options_from_string(options);
+  const auto compressor = given.find("compressor");
+  const bool conserves = !given.contains("memory") && !given.contains("feedback") &&
+                         (compressor == given.end() || compressor_info(compressor->second).conserves);
   for (const unsigned seed : {1u, 2u, 3u}) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Balance balance;
@@ -243,7 +246,10 @@ std::vector<Setting> settings() {
                                       "policy=static factor=10 exchange=reduce-scatter values=fp16",
                                       "policy=gravac factor-min=5 factor-max=40 window=3 epsilon=0.5",
                                       "policy=progress interval=2",
-                                      "policy=accordion factor-min=4 factor-max=40 interval=3",
+                                      "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=2",
+                                      "policy=gravac factor-min=5 factor-max=40 window=3 gain=released",
+                                      "policy=adaqs start=4 cap=32 ratio=0.9 smoothing=1",
+                                      "policy=scadles factor=40 delta=0.5 interval=3",
                                       "compressor=topk exchange=all-gather",
                                       "compressor=topk exchange=reduce-scatter",
                                       "compressor=topk exchange=dense",

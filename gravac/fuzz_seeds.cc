@@ -7,7 +7,7 @@
 #include <string>
 
 #include "gravac/checkpoint.h"
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 #include "gravac/config.h"
 #include "gravac/wire/wire.h"
 
@@ -48,7 +48,7 @@ void write_payloads(const std::string& folder) {
   std::vector<float> gradient;
   for (std::uint32_t i = 0; i < kEntries; ++i) gradient.push_back(static_cast<float>(i * 7919 % kEntries));
   Wire wire;
-  for (const CompressorInfo& info : compressors()) {
+  for (const SelectorInfo& info : selectors()) {
     for (const Values values : {Values::fp32, Values::fp16, Values::bf16}) {
       Sparse sparse;
       info.make()->pick(gradient, 40, {}, sparse.positions);

@@ -41,6 +41,12 @@ typedef struct gravac_comm {
 gravac_aggregator* gravac_create(const char* options, const char* const* names, const size_t* sizes,
                                  size_t segments, const gravac_comm* comm);
 
+/* The same with the shapes of the parameters, for compressors that treat them as matrices. rows[i] is the
+ * size of the first dimension of a parameter with two or more dimensions and 1 for any other; it must divide
+ * sizes[i]. Entries of a row lie one behind the other. rows NULL means 1 for all. */
+gravac_aggregator* gravac_create_matrices(const char* options, const char* const* names, const size_t* sizes,
+                                          const size_t* rows, size_t segments, const gravac_comm* comm);
+
 /* One step: replaces the gradient by the mean over ranks of what was sent. The gradient holds all parameters
  * one behind the other. `samples` is the number of samples that this rank's gradient was computed from. */
 int gravac_step(gravac_aggregator* g, float* gradient, double samples);
@@ -61,6 +67,10 @@ int gravac_load(gravac_aggregator* g, const void* data, size_t size);
 /* The time since the last step was a pause, not computing: an evaluation, a checkpoint. To be called when the
  * pause is over. Long pauses are recognised without it. */
 int gravac_pause(gravac_aggregator* g);
+
+/* The schedule has lowered the learning rate: some policies (accordion) compress less for a while. To be
+ * called between steps, on all ranks. */
+int gravac_learning_rate_dropped(gravac_aggregator* g);
 
 void gravac_destroy(gravac_aggregator* g); /* NULL is fine */
 

@@ -80,6 +80,8 @@ void Overlap::ready(std::size_t bucket, std::span<float> gradient, std::span<con
   require(bucket < parts_.size(), "overlap: bucket ", bucket, " of ", parts_.size());
   queue_->ready(bucket, [&] {
     accept(bucket, gradient, weights);
+    // The mean will have taken the gradient's place by the time the step is known to be good.
+    if (round_.watches()) parts_[bucket].raw.assign(gradient.begin(), gradient.end());
     trips_[bucket].ready_at = clock_.now();
   });
 }
@@ -117,7 +119,8 @@ void Overlap::measure(std::size_t bucket) {
   cuts_.found(part.entries, found);
   found_.add(found);
   trips_[bucket].finite = found.finite;
-  measure_seconds_ += clock_.now() - start;
+  measure_seconds_ += clock_.now() - start - found.exchange_seconds;
+  traffic_.add({.bytes_sent = found.bytes, .bytes_received = found.bytes});
 }
 
 // Sparse payloads carry a "bad numbers" flag; sums do not, so ranks vote first. A dense step without momentum
@@ -129,7 +132,7 @@ void Overlap::exchange(std::size_t bucket) {
     traffic_.add(part.codec->end_sum(part.gradient));
     return;
   }
-  const bool bad = !order_->tells_bad() && any_bad(!trips_[bucket].finite);
+  const bool bad = !part.codec->tells_bad(*order_) && any_bad(!trips_[bucket].finite);
   settle(part, bad ? Traffic{.bad = true} : part.codec->mean(order_, part.gradient));
 }
 
@@ -191,6 +194,9 @@ StepReport Overlap::finish(double samples) {
   report.decode_seconds = traffic_.decode_seconds;
   report.exchange_seconds = busy_seconds_ - report.compress_seconds - report.decode_seconds;
   report.agree_seconds = clock_.now() - sent;
+  for (const Part& part : parts_) {
+    if (verdict->finite) watch(part, part.raw);
+  }
   close(verdict, order_, traffic_, samples, std::max(0.0, last - first), report);
 
   const Send was_sent = order_->sent;

@@ -132,7 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "policy=static factor=50 granularity=layer exchange=all-gather compressor=dgc",
                       "policy=static factor=10 granularity=layer exchange=all-gather values=fp16",
                       "policy=static factor=10 granularity=layer compressor=randomk",
-                      "policy=accordion factor-min=4 factor-max=40 interval=3 exchange=all-gather",
+                      "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=2 exchange=all-gather",
                       "policy=static factor=10 granularity=layer exchange=all-gather memory=momentum "
                       "optimizer-momentum=0.9"));
 
@@ -169,15 +169,28 @@ TEST_P(EveryOverlap, AgreesAndConserves) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Overlap, EveryOverlap,
-    ::testing::Values(
-        "policy=dense", "policy=static factor=10", "policy=static factor=10 compressor=dgc",
-        "policy=static factor=10 compressor=redsync", "policy=static factor=10 compressor=sidco",
-        "policy=static factor=10 compressor=randomk", "policy=static factor=10 exchange=reduce-scatter",
-        "policy=static factor=10 exchange=dense", "policy=static factor=10 values=bf16",
-        "policy=gravac factor-min=5 factor-max=40 window=5 epsilon=0.3 gain=error-fed",
-        "policy=progress interval=3", "policy=accordion factor-min=4 factor-max=40 interval=7"));
+// Policies that move more often than by default, every policy of the table, compressors and exchanges.
+std::vector<std::string> every_overlap() {
+  std::vector<std::string> all = {
+      "policy=static factor=10",
+      "policy=static factor=10 compressor=dgc",
+      "policy=static factor=10 compressor=redsync",
+      "policy=static factor=10 compressor=sidco",
+      "policy=static factor=10 compressor=randomk",
+      "policy=static factor=10 exchange=reduce-scatter",
+      "policy=static factor=10 exchange=dense",
+      "policy=static factor=10 values=bf16",
+      "policy=gravac factor-min=5 factor-max=40 window=5 epsilon=0.3 gain=error-fed",
+      "policy=gravac factor-min=5 factor-max=40 window=5 gain=released",
+      "policy=progress interval=3",
+      "policy=accordion factor-min=4 factor-max=40 interval=7 spacing=2",
+      "policy=adaqs ratio=0.9 smoothing=0.5 cap=32",
+      "policy=scadles factor=40 delta=0.5 interval=5"};
+  for (const std::string_view name : policy_names()) all.push_back("policy=" + std::string(name));
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Overlap, EveryOverlap, ::testing::ValuesIn(every_overlap()));
 
 TEST(Overlap, SendsAboutAsManyAsTheFactorSaysByTheCutOfTheStepBefore) {
   run_ranks(kRanks, [&](Comm& comm) {
@@ -236,6 +249,9 @@ TEST_P(ResumedOverlap, GoesOnToTheBit) {
 INSTANTIATE_TEST_SUITE_P(Overlap, ResumedOverlap,
                          ::testing::Values("policy=static factor=10 exchange=all-gather",
                                            "policy=static factor=10 compressor=randomk",
+                                           "policy=accordion interval=4 spacing=2 exchange=all-gather",
+                                           "policy=adaqs smoothing=0.2 ratio=0.9 exchange=all-gather",
+                                           "policy=scadles interval=6 exchange=all-gather",
                                            "policy=static factor=10 memory=momentum exchange=all-gather"));
 
 TEST(Overlap, LoadsIntoOtherBuckets) {
@@ -256,7 +272,7 @@ TEST(Overlap, LoadsIntoOtherBuckets) {
 TEST(Overlap, GoesOnAlikeWhenGradientsAreScaledOtherwise) {
   for (const std::string options :
        {"policy=static factor=10 exchange=all-gather",
-        "policy=accordion factor-min=4 factor-max=40 interval=3 exchange=all-gather",
+        "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=1 exchange=all-gather",
         "policy=static factor=10 memory=momentum optimizer-momentum=0.5 "
         "exchange=all-gather"}) {
     run_ranks(kRanks, [&](Comm& comm) {

@@ -64,6 +64,8 @@ std::string to_json(const StepReport& r) {
       .add("gain_error_fed_candidate", r.gain_error_fed[1])
       .add("gain_gradient_minimum", r.gain_gradient[0])
       .add("gain_gradient_candidate", r.gain_gradient[1])
+      .add("gain_released_minimum", r.gain_released[0])
+      .add("gain_released_candidate", r.gain_released[1])
       .add("compute_seconds", r.compute_seconds)
       .add("compress_seconds", r.compress_seconds)
       .add("agree_seconds", r.agree_seconds)

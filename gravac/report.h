@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -21,6 +22,7 @@ struct StepReport {
   double minimum = 1, candidate = 1;                             // factors tried; 1 in a dense step
   double factor = 1;                                             // sent
   double gain_error_fed[2] = {1, 1}, gain_gradient[2] = {1, 1};  // of minimum and candidate
+  double gain_released[2] = {std::nan(""), std::nan("")};  // NaN unless the policy goes by norms of layers
   double compute_seconds = 0, compress_seconds = 0, agree_seconds = 0, exchange_seconds = 0,
          decode_seconds = 0;
   std::size_t entries = 0, entries_sent = 0;

@@ -31,14 +31,19 @@ Checkpoint reshard(std::span<const Checkpoint> saved, std::size_t rank, std::siz
             saved.size(), " expected");
     require(fact("layout") == saved[0].text("fact/layout"), "reshard: states of different models");
   }
+  const auto sharing = [&](const std::string& name) {
+    return saved[0].has("sharing/" + name) ? saved[0].text("sharing/" + name) : "";
+  };
   Checkpoint state;
   for (const std::string& name : saved[0].names("")) {
     if (name == "fact/rank") {
       state.add(name, std::to_string(rank));
     } else if (name == "fact/ranks") {
       state.add(name, std::to_string(ranks));
-    } else if (saved[0].has("sharing/" + name) && saved[0].text("sharing/" + name) == "own") {
+    } else if (sharing(name) == "own") {
       state.add(name, std::span<const float>(taken_over(saved, rank, ranks, name)));
+    } else if (sharing(name) == "typical") {
+      state.copy(name, saved[rank % saved.size()]);
     } else {
       state.copy(name, saved[0]);  // equal on all ranks, or good enough for any of them (last step's times)
     }

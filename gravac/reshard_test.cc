@@ -67,6 +67,79 @@ TEST(Reshard, PreservesTheSumOfTheVelocities) {
   EXPECT_EQ(sum_of(run(2, options, saved), "velocity"), sum_of(saved, "velocity"));
 }
 
+// Accordion, in the middle of an interval: a new rank goes on from the sum of one old rank.
+TEST(Reshard, HandsOverWhatAPolicyHasSeenOfGradients) {
+  const std::string options = "policy=accordion interval=8 spacing=1";
+  for (const std::size_t before : {1, 2, 4}) {
+    const auto saved = run(before, options, {});
+    for (const std::size_t after : {1, 2, 4, 6}) {
+      const auto loaded = run(after, options, saved);
+      for (std::size_t rank = 0; rank < after; ++rank) {
+        const std::vector<float> expected = saved[rank % before].floats("watched", kEntries);
+        EXPECT_EQ(loaded[rank].floats("watched", kEntries), expected) << before << " to " << after;
+      }
+    }
+  }
+}
+
+// If all ranks have equal gradients, it makes no difference to the norm how many ranks there are.
+TEST(Reshard, LeavesTheNormOfEqualGradientsAsItWas) {
+  const auto norm_after = [](std::size_t before, std::size_t after) {
+    const auto setup = [](std::size_t ranks) {
+      return make_setup(options_from_string("policy=accordion interval=8 spacing=1"), Layout(kEntries),
+                        ranks);
+    };
+    const auto steps = [](Aggregator& aggregator, std::size_t first, std::size_t last) {
+      for (std::size_t step = first; step < last; ++step) {
+        std::vector<float> gradient = gradient_of(0, step);
+        aggregator.aggregate(gradient, 1);
+      }
+    };
+    std::vector<Checkpoint> saved(before);
+    run_ranks(before, [&](Comm& comm) {
+      SteadyClock clock;
+      EngineSetup made = setup(before);
+      Aggregator aggregator(Layout(kEntries), std::move(made.policy), made.options, comm, clock);
+      steps(aggregator, 0, 5);
+      saved[comm.rank()] = aggregator.save();
+    });
+    std::vector<double> norms(after);
+    run_ranks(after, [&](Comm& comm) {
+      SteadyClock clock;
+      EngineSetup made = setup(after);
+      Aggregator aggregator(Layout(kEntries), std::move(made.policy), made.options, comm, clock);
+      aggregator.load(reshard(saved, comm.rank(), after));
+      steps(aggregator, 5, 8);
+      norms[comm.rank()] = aggregator.save().numbers("policy/norms", 1)[0];
+    });
+    return norms[0];
+  };
+  const double expected = norm_after(1, 1);
+  EXPECT_GT(expected, 0);
+  for (const std::size_t before : {1, 2, 4}) {
+    for (const std::size_t after : {1, 3, 4}) EXPECT_DOUBLE_EQ(norm_after(before, after), expected);
+  }
+}
+
+TEST(Reshard, EveryPolicyGoesOnWithAnotherNumberOfRanks) {
+  for (const std::string_view policy : policy_names()) {
+    const std::string options = "policy=" + std::string(policy);
+    const auto saved = run(3, options, {});
+    for (const std::size_t after : {1, 2, 5}) {
+      run_ranks(after, [&](Comm& comm) {
+        SteadyClock clock;
+        EngineSetup setup = make_setup(options_from_string(options), Layout(kEntries), after);
+        Aggregator aggregator(Layout(kEntries), std::move(setup.policy), setup.options, comm, clock);
+        aggregator.load(reshard(saved, comm.rank(), after));
+        for (std::size_t step = 5; step < 10; ++step) {
+          std::vector<float> gradient = gradient_of(comm.rank(), step);
+          EXPECT_EQ(aggregator.aggregate(gradient, 1).step, step) << policy;
+        }
+      });
+    }
+  }
+}
+
 TEST(Reshard, RefusesStatesInWrongOrderOrIncomplete) {
   auto saved = run(3, "policy=static factor=20", {});
   std::swap(saved[0], saved[1]);

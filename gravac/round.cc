@@ -4,7 +4,8 @@
 #include <cmath>
 #include <string>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/compressors.h"
+#include "gravac/memory/memory.h"
 #include "gravac/policy/gain.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/kernels.h"
@@ -13,12 +14,18 @@
 namespace gravac {
 namespace {
 
-constexpr const char* kLibraryVersion = "0.2";
+constexpr const char* kLibraryVersion = "0.3";
+
+// What the sums of gradients say of a rank is their norm. The norm of a sum over ranks would say another
+// thing.
+constexpr Memory::Sharing kWatchedSharing = Memory::Sharing::typical;
 
 std::string digest_of(const Layout& layout) {
   std::uint64_t digest = 0;
   for (const Segment& segment : layout.segments()) {
-    digest = checksum(std::as_bytes(std::span(segment.name)), digest + segment.size);
+    const std::uint64_t shape[] = {segment.size, segment.rows};
+    digest = checksum(std::as_bytes(std::span(segment.name)), digest);
+    digest = checksum(std::as_bytes(std::span(shape)), digest);
   }
   return std::to_string(digest);
 }
@@ -26,6 +33,7 @@ std::string digest_of(const Layout& layout) {
 // What one rank tells the others in a step: plain numbers, all of one size.
 struct Told {
   double finite, entered, dense, minimum, candidate, minimum_kept, candidate_kept;
+  double sum, entered_norm, minimum_norm, candidate_norm;  // Statistics
   // The step before:
   double compute, compress, agree, exchange, decode, decoded_entries, hideable, samples;
   double stop_requested;
@@ -54,6 +62,14 @@ class Answers {
     for (const Told& one : all_) value = std::min(value, one.*number);
     return value;
   }
+  std::vector<Statistics> statistics(std::size_t entries) const {
+    std::vector<Statistics> ranks;
+    for (const Told& one : all_) {
+      ranks.push_back(
+          {static_cast<double>(entries), one.sum, {one.entered_norm, one.minimum_norm, one.candidate_norm}});
+    }
+    return ranks;
+  }
   Straggler straggler() const {
     std::vector<double> own_work;
     for (const Told& one : all_) own_work.push_back(one.compute + one.compress);
@@ -69,10 +85,10 @@ class Answers {
 Round::Round(const Layout& layout, std::size_t buckets, std::unique_ptr<Policy> policy,
              const EngineOptions& options, Comm& comm)
     : layout_(layout), options_(options), comm_(comm) {
-  const bool shared_positions = compressor_info(options.step.compressor).shared_positions;
-  state_ = std::make_unique<State>(State{.policy = std::move(policy),
-                                         .costs = CostModel(comm.size(), layout.entries(), options.values,
-                                                            options.route, shared_positions, buckets)});
+  state_ = std::make_unique<State>(
+      State{.policy = std::move(policy),
+            .costs = CostModel(comm.size(), layout.entries(), payloads_of(layout, options, buckets),
+                               options.route, buckets)});
 }
 
 Facts Round::facts() const {
@@ -101,6 +117,10 @@ Agreed<Verdict> Round::agree(const Measurement& found, StepReport& report) {
                             .candidate = found.energy.candidate,
                             .minimum_kept = static_cast<double>(found.minimum_kept),
                             .candidate_kept = static_cast<double>(found.candidate_kept),
+                            .sum = found.statistics.sum,
+                            .entered_norm = found.statistics.norms.entered,
+                            .minimum_norm = found.statistics.norms.minimum,
+                            .candidate_norm = found.statistics.norms.candidate,
                             .compute = own.times.compute,
                             .compress = own.times.compress,
                             .agree = own.times.agree,
@@ -121,8 +141,11 @@ Agreed<Verdict> Round::agree(const Measurement& found, StepReport& report) {
   report.finite = verdict.finite;
   if (!verdict.finite) return Agreed(verdict);
 
+  const Needs needs = policy().needs();
+  const std::vector<Statistics> ranks =
+      needs.sum || needs.norms ? all.statistics(layout_.entries()) : std::vector<Statistics>();
   const Energy energy{all.sum(&Told::entered), all.sum(&Told::dense), all.sum(&Told::minimum),
-                      all.sum(&Told::candidate)};
+                      all.sum(&Told::candidate), ranks};
   verdict.decided = state_->decided = policy().decide(energy);
   // A rank that waits in an exchange waits for slower ranks, too: the one that waited least saw what the
   // network itself takes. Of everything else the slowest rank sets the pace.
@@ -154,16 +177,22 @@ void Round::describe(const Energy& energy, StepReport& report) const {
     const Send of = level == 0 ? Send::minimum : Send::candidate;
     report.gain_error_fed[level] = gain(Gain::error_fed, energy, of);
     report.gain_gradient[level] = gain(Gain::gradient, energy, of);
+    const bool measured = policy().needs().norms && plan_;
+    report.gain_released[level] = measured ? gain(Gain::released, energy, of) : std::nan("");
   }
   report.minimum = plan_ ? plan_->minimum : 1;
   report.candidate = plan_ ? plan_->candidate : 1;
+}
+
+double Round::planned_factor(Send sent) const {
+  return sent == Send::dense ? 1 : sent == Send::minimum ? plan_->minimum : plan_->candidate;
 }
 
 Order Round::order_for(Send sent, double kept) const {
   if (sent == Send::dense) return {.step = state_->steps};
   return {.sent = sent,
           .route = costs().route_for(kept),
-          .factor = sent == Send::minimum ? plan_->minimum : plan_->candidate,
+          .factor = costs().real_factor(planned_factor(sent)),
           .step = state_->steps,
           .one_round = costs().one_round(kept)};
 }
@@ -178,29 +207,33 @@ Agreed<Order> Round::next_order() {
   if (!plan_) decided = Send::dense;
   if (plan_ && !last) decided = Send::candidate;  // the policy wants to see what its new plan is like
   if (decided == Send::dense) return Agreed(order_for(decided, 0));
-  const double factor = decided == Send::minimum ? plan_->minimum : plan_->candidate;
-  return Agreed(order_for(decided, static_cast<double>(layout_.entries()) / factor));
+  return Agreed(order_for(decided, costs().numbers(planned_factor(decided))));
 }
 
-void Round::watch(std::size_t begin, std::span<const float> mean) {
-  if (policy().observe_interval() == 0) return;
+void Round::watch(std::size_t begin, std::span<const float> gradient) {
+  if (!watches()) return;
   std::vector<float>& sum = state_->watched;
   if (sum.empty()) sum.assign(layout_.entries(), 0.0f);
-  add_into(std::span(sum).subspan(begin, mean.size()), mean);
+  add_into(std::span(sum).subspan(begin, gradient.size()), gradient);
 }
 
-// If this step ends an interval, tells the policy the norms of what was summed up in it.
+// If this step ends an interval, tells the policy the norms of what was summed up in it. Ranks count good
+// steps only, on which they agree, so all of them come here in the same step.
 void Round::end_watch() {
   const std::size_t interval = policy().observe_interval();
   if (interval == 0 || ++state_->watched_steps < interval) return;
-  std::vector<float>& sum = state_->watched;
-  std::vector<double> norms;
-  for (const Segment& segment : layout_.segments()) {
-    norms.push_back(std::sqrt(energy(std::span(sum).subspan(segment.begin, segment.size))));
-  }
-  policy().observe(norms);
-  std::fill(sum.begin(), sum.end(), 0.0f);
   state_->watched_steps = 0;
+  if (!watches()) return policy().observe({});
+  std::vector<double> mine;
+  for (const Segment& segment : layout_.segments()) {
+    mine.push_back(energy(std::span(state_->watched).subspan(segment.begin, segment.size)));
+  }
+  state_->watched.clear();
+  const std::vector<double> all = comm_.all_gather(mine);
+  std::vector<double> norms(mine.size(), 0);
+  for (std::size_t i = 0; i < all.size(); ++i) norms[i % norms.size()] += all[i];
+  for (double& norm : norms) norm = std::sqrt(norm / static_cast<double>(comm_.size()));
+  policy().observe(norms);
 }
 
 void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, const Traffic& traffic,
@@ -228,7 +261,7 @@ void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, co
                   .volume = costs().volume(order->route, verdict->kept(order->sent), order->one_round),
                   .route = order->route},
         .samples = samples,
-        .factor = order->factor,
+        .factor = planned_factor(order->sent),
         .gain = sparse ? report.gain_error_fed[order->sent == Send::minimum ? 0 : 1] : 1};
     end_watch();
   } else {
@@ -266,8 +299,8 @@ void Round::save(Checkpoint& checkpoint) const {
   checkpoint.add("costs", costs().save());
   for (const auto& [key, values] : policy().save()) checkpoint.add("policy/" + key, values);
   checkpoint.add("watched steps", std::vector<double>{static_cast<double>(state_->watched_steps)});
-  checkpoint.add("watched", state_->watched_steps > 0 ? std::span<const float>(state_->watched)
-                                                      : std::span<const float>());  // all zeros
+  checkpoint.add("watched", std::span<const float>(state_->watched));
+  checkpoint.add("sharing/watched", to_string(kWatchedSharing));
 }
 
 std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
@@ -314,8 +347,12 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
           "checkpoint: ", watched_steps, " steps of watching found, 0 to ", policy().observe_interval(),
           " expected");
   state->watched_steps = static_cast<std::size_t>(watched_steps);
-  const bool watches = policy().observe_interval() > 0 && state->watched_steps > 0;
+  const bool watches = state->policy->observes() && state->watched_steps > 0;
   state->watched = checkpoint.floats("watched", watches ? layout_.entries() : 0);
+  require(std::ranges::all_of(state->watched, [](float x) { return std::isfinite(x); }),
+          "checkpoint: 'watched' holds infinities or NaN");
+  const std::string sharing = checkpoint.text("sharing/watched");
+  require(sharing == to_string(kWatchedSharing), "checkpoint: 'watched' is ", sharing, " there");
   return state;
 }
 

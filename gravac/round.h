@@ -64,8 +64,10 @@ class Round {
   // What the last verdict means for the next step, whose plan() is the policy's new one from here on.
   Agreed<Order> next_order();
 
-  // For policies that watch gradients over several steps: adds the means of the entries from `begin` on.
-  void watch(std::size_t begin, std::span<const float> mean);
+  // For policies that watch gradients (Policy::observes): adds what this rank's raw gradient of this step, a
+  // good one, is from entry `begin` on. All entries, before close().
+  bool watches() const { return policy().observes(); }
+  void watch(std::size_t begin, std::span<const float> gradient);
 
   // The step is over. `hideable` seconds passed between the first bucket's being ready and the last's.
   void close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, const Traffic& traffic,
@@ -93,8 +95,8 @@ class Round {
       double samples = 0;
       double factor = 1, gain = 1;  // these two were agreed
     } own = {};
-    std::vector<float> watched = {};  // sum of the means
-    std::size_t watched_steps = 0;
+    std::vector<float> watched = {};  // sum of this interval's gradients; empty: none so far
+    std::size_t watched_steps = 0;    // good steps of this interval
   };
   void save(Checkpoint& checkpoint) const;
   std::unique_ptr<State> read(const Checkpoint& checkpoint) const;
@@ -104,6 +106,7 @@ class Round {
   void learn(const StepTimes& times, double samples, StepReport& report);
   void describe(const Energy& energy, StepReport& report) const;
   void end_watch();
+  double planned_factor(Send sent) const;
   Order order_for(Send sent, double kept) const;
 
   Layout layout_;

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 #include "gravac/codec/select/step.h"
 #include "gravac/comm/comm.h"
 #include "gravac/engine.h"
@@ -178,15 +178,24 @@ inline const std::vector<float>& gradient_of(const std::string& kind, std::size_
   return values;
 }
 
+// The largest divisor of `size` that is at most its root: the rows of a matrix that is as square as it can be.
+inline std::size_t square_rows(std::size_t size) {
+  std::size_t rows = 1;
+  for (std::size_t r = 2; r * r <= size; ++r) {
+    if (size % r == 0) rows = r;
+  }
+  return rows;
+}
+
 // A layout of `n` entries whose segments are as uneven as those of a model: empty, of one entry, small and
-// large.
+// large; most are matrices.
 inline Layout uneven_layout(std::size_t n) {
   Layout layout;
   layout.add("empty", 0);
   std::size_t left = n, size = 1;
   for (int i = 0; left > 0; ++i) {
     const std::size_t take = std::min(left, size);
-    layout.add("segment" + std::to_string(i), take);
+    layout.add("segment" + std::to_string(i), take, square_rows(take));
     left -= take;
     size = i % 4 == 3 ? 1 : size * 7 + 3;
   }
@@ -194,14 +203,14 @@ inline Layout uneven_layout(std::size_t n) {
 }
 
 // The names of all compressors in the table.
-inline std::vector<std::string> all_compressors() {
-  const auto names = compressor_names();
+inline std::vector<std::string> all_selectors() {
+  const auto names = selector_names();
   return {names.begin(), names.end()};
 }
 
 // Whether the table of compressors allows `compressor` to keep `count` entries when it was asked for `keep`.
 inline bool respects_keep(const std::string& compressor, std::size_t count, std::size_t keep) {
-  const CompressorInfo& info = compressor_info(compressor);
+  const SelectorInfo& info = selector_info(compressor);
   const auto found = static_cast<double>(count), target = static_cast<double>(keep);
   return found >= info.fewest * target && found <= info.most * target;
 }

@@ -15,7 +15,7 @@
 
 #include "adapters/parts.h"
 #include "adapters/roll_call.h"
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/compressors.h"
 #include "gravac/comm/comm.h"
 #include "gravac/config.h"
 #include "gravac/engine.h"
@@ -157,18 +157,18 @@ Checkpoint from_python(const py::dict& state) {
   return checkpoint;
 }
 
-// A parameter: its name, its size and the type its gradient is stored as.
-using Parameters = std::vector<std::tuple<std::string, std::size_t, std::string>>;
+// A parameter: its name, its size, its rows (as Segment has them) and the type its gradient is stored as.
+using Parameters = std::vector<std::tuple<std::string, std::size_t, std::size_t, std::string>>;
 
 Layout make_layout(const Parameters& parameters) {
   Layout layout;
-  for (const auto& [name, size, type] : parameters) layout.add(name, size);
+  for (const auto& [name, size, rows, type] : parameters) layout.add(name, size, rows);
   return layout;
 }
 
 EngineSetup make_setup(const Parameters& parameters, const Options& options, std::size_t ranks) {
   EngineSetup setup = gravac::make_setup(options, make_layout(parameters), ranks);
-  for (const auto& [name, size, type] : parameters) {
+  for (const auto& [name, size, rows, type] : parameters) {
     setup.options.stored_as.push_back(values_from_string(type));
   }
   return setup;
@@ -264,6 +264,9 @@ PYBIND11_MODULE(_engine, m) {
           "pause", [](Session& session) { session.engine().pause(); }, released)
       .def(
           "rescale", [](Session& session, float ratio) { session.engine().rescale(ratio); }, released)
+      .def(
+          "learning_rate_dropped", [](Session& session) { session.engine().learning_rate_dropped(); },
+          released)
       .def("compare", &Session::compare, released)
       .def("save", [](Session& session) { return to_python(session.engine().save()); })
       .def("load",
@@ -276,10 +279,17 @@ PYBIND11_MODULE(_engine, m) {
   });
   m.def("check_options",
         [](const Options& options, std::size_t ranks) { gravac::make_setup(options, Layout(1), ranks); });
-  m.def("compressors", [] {  // by name: whether positions are the same on all ranks
+  m.def("compressors", [] {  // by name: what tests have to know of them
     py::dict all;
-    for (const CompressorInfo& info : compressors())
-      all[py::str(std::string(info.name))] = info.shared_positions;
+    for (const CompressorInfo& info : compressors()) {
+      py::dict facts;
+      facts["as_sums"] = info.as_sums;
+      facts["as_payloads"] = info.as_payloads;
+      facts["selects"] = info.selects;
+      facts["factor_per_layer"] = info.factor_per_layer;
+      facts["conserves"] = info.conserves;
+      all[py::str(std::string(info.name))] = facts;
+    }
     return all;
   });
   m.def("policies", [] {

@@ -323,6 +323,17 @@ TEST_F(DataFiles, WordsAreNumberedByTheTrainingFile) {
   EXPECT_EQ(numbers(data->test(0, 1).input), (std::vector<std::int64_t>{1, 1})) << "validation first";
 }
 
+TEST_F(DataFiles, PtbIsAnotherNameForWords) {
+  write("ptb.train.txt", "the cat <unk>\nthe dog sat\n");
+  write("ptb.valid.txt", "dog cat sat\n");
+  const auto words = make_data("words", {.dir = dir_, .window = 2});
+  const auto ptb = make_data("ptb", {.dir = dir_, .window = 2});
+  EXPECT_EQ(ptb->shape().classes, 6);  // the words of the training file and <eos>
+  EXPECT_EQ(ptb->train_size(), words->train_size());
+  EXPECT_EQ(numbers(ptb->train(Samples{0, 1}, 0).input), numbers(words->train(Samples{0, 1}, 0).input));
+  EXPECT_EQ(numbers(ptb->test(0, 1).target), numbers(words->test(0, 1).target));
+}
+
 TEST_F(DataFiles, WordsSayWhatIsWrongWithTheirFiles) {
   EXPECT_EQ(complaint("words"), "data: DIR: no ptb.train.txt or train.txt found, plain or packed (.gz, .xz)");
   write("ptb.train.txt", "");

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/compressors.h"
 #include "gravac/table_testing.h"
 #include "gravac/util/require.h"
 #include "train/files_testing.h"

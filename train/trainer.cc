@@ -174,7 +174,7 @@ Stepped Trainer::step() {
   const double began = around_.clock.now();
   const double at = position();
   const std::size_t drops = schedule_.drops(at, total_);
-  if (drops > drops_) engine_->policy().learning_rate_dropped();
+  if (drops > drops_) engine_->learning_rate_dropped();
   drops_ = drops;
 
   sampler_.batch(steps_, options_.batch, samples_);

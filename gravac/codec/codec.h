@@ -38,10 +38,14 @@ class Codec {
   virtual Measurement measure(std::span<const float> gradient, std::span<const float> weights,
                               const Request& request) = 0;
 
-  // The gradient becomes the mean over ranks of what was ordered. If an order tells bad numbers and
-  // some rank has them, Traffic::bad is true on all ranks and mean_raw() must follow. With any other
-  // order ranks must know already that all numbers are good.
+  // The gradient becomes the mean over ranks of what was ordered. If it tells_bad() and some rank has bad
+  // numbers, Traffic::bad is true on all ranks and mean_raw() must follow. If not, ranks must know already
+  // that all numbers are good.
   virtual Traffic mean(const Agreed<Order>& order, std::span<float> gradient) = 0;
+
+  // Whether mean() finds out by itself that some rank has bad numbers. If not, ranks have to ask each other
+  // before they call it.
+  virtual bool tells_bad(const Order& order) const { return order.tells_bad(); }
 
   // The gradient becomes the mean of the raw gradients, so that the caller's own overflow logic sees
   // the bad numbers; the memories are as if the step had not been.
@@ -78,9 +82,5 @@ class Codec {
   virtual void check(std::span<const double> numbers) const = 0;
   virtual void restore(std::span<const double> numbers) = 0;
 };
-
-// The codec that the options name, for one bucket with the segments of `layout`.
-std::unique_ptr<Codec> make_codec(const Layout& layout, const EngineOptions& options, Comm& comm,
-                                  Clock& clock);
 
 }  // namespace gravac

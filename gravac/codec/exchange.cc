@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gravac/codec/select/histogram.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/kernels.h"
 #include "gravac/util/require.h"
@@ -43,25 +42,8 @@ std::uint64_t Order::digest() const {
   return checksum(std::as_bytes(std::span(numbers)));
 }
 
-double bytes_per_entry(double factor, Values values) {
-  const double value = values == Values::fp32 ? 4 : 2;
-  if (!(factor > 1)) return value;
-  // Independent positions, as packing.h writes them: low bits, a one and the mean quotient, five
-  // bits a block; or a bitmap. Positions that keep together take less.
-  const double low_bits = std::max(0.0, std::floor(std::log2(0.96 * (factor - 0.5))));
-  const double stays = std::pow(1 - 1 / factor, std::exp2(low_bits));
-  const double packed = low_bits + 1 + stays / (1 - stays) + 5.0 / 128;
-  return std::min(packed, factor) / 8 + value;
-}
-
-Exchange::Exchange(Comm& comm, const Clock& clock, std::size_t entries, Values values,
-                   std::vector<std::size_t> cuts)
-    : comm_(comm),
-      clock_(clock),
-      entries_(entries),
-      values_(values),
-      cuts_(std::move(cuts)),
-      collector_(comm) {}
+Exchange::Exchange(Comm& comm, const Clock& clock, std::size_t entries, std::vector<std::size_t> cuts)
+    : comm_(comm), clock_(clock), entries_(entries), cuts_(std::move(cuts)), collector_(comm) {}
 
 Traffic Exchange::mean_dense(std::span<float> values, const std::function<void()>& wait) {
   const auto ranks = static_cast<double>(comm_.size());
@@ -89,24 +71,23 @@ void Exchange::sum_dense(std::span<float> values) {
   comm_.all_reduce(values.subspan(begin));
 }
 
-Traffic Exchange::mean_sparse(const Order& order, std::optional<SparseView> mine, std::span<float> out,
-                              std::span<float> residual) {
-  require(out.size() == entries_ && (residual.empty() || residual.size() == entries_), "exchange: room for ",
-          out.size(), " entries found, ", entries_, " expected");
-  require(mine || order.tells_bad(), "exchange: ", to_string(order.route), " cannot tell of bad numbers");
+Traffic Exchange::mean(const Order& order, Coder& coder, bool usable, std::span<float> out) {
+  require(out.size() == entries_, "exchange: room for ", out.size(), " entries found, ", entries_,
+          " expected");
+  require(usable || order.tells_bad(), "exchange: ", to_string(order.route), " cannot tell of bad numbers");
   switch (order.route) {
     case Route::all_gather:
-      return by_all_gather(order, mine, out, residual);
+      return by_all_gather(order, coder, usable, out);
     case Route::reduce_scatter:
-      return by_reduce_scatter(order, mine, out, residual);
+      return by_reduce_scatter(order, coder, usable, out);
     case Route::shared:
-      return by_shared(*mine, out);
+      throw Error("exchange: shared positions are exchanged by mean_at");
     case Route::dense:
       break;
   }
-  // Chosen entries by the dense route: worth it where little was left out.
-  std::ranges::fill(out, 0.0f);
-  for (std::size_t i = 0; i < mine->size(); ++i) out[mine->positions[i]] = mine->values[i];
+  // What would be sent, by the dense route: worth it where little is left out, or the link is fast.
+  coder.arrives();
+  coder.expand(out);
   return mean_dense(out);
 }
 
@@ -114,114 +95,91 @@ Stamp Exchange::stamp_of(const Order& order) const {
   return {order.step, order.digest(), 0, static_cast<std::uint32_t>(entries_)};
 }
 
-// What receivers get differs from what was to be sent by rounding: that waits.
-void Exchange::keep_rounding(SparseView sent, std::span<float> residual) const {
-  if (residual.empty() || values_ == Values::fp32) return;
-  const std::span<const float> decoded = wire_.decoded();
-  for (std::size_t i = 0; i < sent.size(); ++i) residual[sent.positions[i]] += sent.values[i] - decoded[i];
-}
-
 // Adds what arrived from `rank` to `out`.
 void Exchange::decode(std::size_t rank, std::span<const std::byte> message, const Stamp& stamp, float scale,
-                      std::span<float> out, Traffic& traffic) {
+                      Coder& coder, std::span<float> out, Traffic& traffic) {
   const double start = clock_.now();
   try {
-    traffic.entries_decoded += wire_.decode_add(message, stamp, scale, out);
+    traffic.entries_decoded += coder.decode_add(message, stamp, scale, out);
   } catch (const Error& error) {
     throw Error("exchange: from rank " + std::to_string(rank) + ": " + error.what());
   }
   traffic.decode_seconds += clock_.now() - start;
 }
 
-std::span<const std::byte> Exchange::pack(const Order& order, std::optional<SparseView> mine) {
-  return mine ? wire_.encode(*mine, stamp_of(order), values_) : std::span<const std::byte>();
+std::span<const std::byte> Exchange::pack(const Order& order, Coder& coder, bool usable) {
+  return usable ? coder.encode(stamp_of(order)) : std::span<const std::byte>();
 }
 
 Traffic Exchange::unpack(const Order& order, std::span<const std::span<const std::byte>> payloads,
-                         std::optional<SparseView> mine, std::span<float> out, std::span<float> residual) {
+                         Coder& coder, std::span<float> out) {
   Traffic traffic{.bad = some_empty(payloads)};
   if (traffic.bad) return traffic;
-  traffic.entries_sent = mine->size();
-  keep_rounding(*mine, residual);
+  traffic.entries_sent = coder.entries_sent();
+  coder.arrives();
   std::ranges::fill(out, 0.0f);
   const Stamp stamp = stamp_of(order);
   const float scale = 1 / static_cast<float>(comm_.size());
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {  // in the order of ranks, on every rank
-    decode(rank, payloads[rank], stamp, scale, out, traffic);
+    decode(rank, payloads[rank], stamp, scale, coder, out, traffic);
   }
   return traffic;
 }
 
-Traffic Exchange::by_all_gather(const Order& order, std::optional<SparseView> mine, std::span<float> out,
-                                std::span<float> residual) {
+Traffic Exchange::by_all_gather(const Order& order, Coder& coder, bool usable, std::span<float> out) {
   const std::size_t bytes =
-      collector_.gather(pack(order, mine), static_cast<double>(entries_) / order.factor, order.one_round);
-  Traffic traffic = unpack(order, views_of(collector_.messages()), mine, out, residual);
+      collector_.gather(pack(order, coder, usable), static_cast<double>(entries_) / order.factor,
+                        order.one_round, coder.fixed_bytes());
+  Traffic traffic = unpack(order, views_of(collector_.messages()), coder, out);
   traffic.bytes_sent = traffic.bytes_received = bytes;
   return traffic;
 }
 
-// The part of the positions that a rank sums up.
-Stamp Exchange::part_of(std::size_t rank, Stamp stamp) const {
-  const std::size_t begin = entries_ * rank / comm_.size(), end = entries_ * (rank + 1) / comm_.size();
+// The part of the gradient that a rank adds up.
+Stamp Exchange::part_of(std::size_t rank, const Coder& coder, Stamp stamp) const {
+  const auto [begin, end] = coder.share(rank, comm_.size());
   stamp.begin = static_cast<std::uint32_t>(begin);
   stamp.entries = static_cast<std::uint32_t>(end - begin);
   return stamp;
 }
 
-// Each rank sums up a part of the positions: a share of the entries goes to each. Then the largest sums
-// go to all ranks, twice as many as a rank's share of what was sent, so that the volume does not grow with
-// the number of ranks; the rank that summed the others up keeps them in its residual.
-Traffic Exchange::by_reduce_scatter(const Order& order, std::optional<SparseView> mine, std::span<float> out,
-                                    std::span<float> residual) {
+// Each rank adds up a part of the entries: it is sent that part of every rank's payload. Then the sums go to
+// all ranks, compressed again, so that the volume does not grow with the number of ranks; the rank that added
+// them up keeps what compressing the sums leaves out.
+Traffic Exchange::by_reduce_scatter(const Order& order, Coder& coder, bool usable, std::span<float> out) {
   const Stamp stamp = stamp_of(order);
-  const auto ranks = static_cast<double>(comm_.size());
   Traffic traffic;
-  traffic.bad = !scatter_shares(stamp, mine, residual, traffic);
+  traffic.bad = !scatter(stamp, coder, usable, traffic);
   if (traffic.bad) return traffic;
-  const Stamp part = part_of(comm_.rank(), stamp);
-  sum_shares(part, traffic);
-  const auto sent = static_cast<double>(mine->size());
-  choose_sums(part, std::max<std::size_t>(1, static_cast<std::size_t>(2 * sent / ranks)), residual);
-
-  const auto message = wire_.encode(reduced_, part, values_);
-  keep_rounding(reduced_, residual);
-  const double expected = 2 * static_cast<double>(entries_) / order.factor / ranks;
-  const std::size_t bytes = collector_.gather(message, expected, order.one_round);
-  traffic.entries_sent = mine->size();
+  traffic.entries_sent = coder.entries_sent();
+  coder.arrives();
+  const Stamp part = part_of(comm_.rank(), coder, stamp);
+  sum_shares(part, coder, traffic);
+  const double expected = 2 * static_cast<double>(entries_) / order.factor / static_cast<double>(comm_.size());
+  const std::size_t bytes = collector_.gather(coder.encode_sums(sums_, part, comm_.size()), expected,
+                                              order.one_round, coder.fixed_sum_bytes(comm_.size()));
   traffic.bytes_sent += bytes;
   traffic.bytes_received += bytes;
   std::ranges::fill(out, 0.0f);
   const float scale = 1 / static_cast<float>(comm_.size());
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
-    const Stamp theirs = part_of(rank, stamp);
-    decode(rank, collector_.messages()[rank], theirs, scale, out.subspan(theirs.begin, theirs.entries),
-           traffic);
+    const Stamp theirs = part_of(rank, coder, stamp);
+    decode(rank, collector_.messages()[rank], theirs, scale, coder,
+           out.subspan(theirs.begin, theirs.entries), traffic);
   }
   return traffic;
 }
 
-// Sends each rank its share of `mine`, and receives the shares of this rank's part. False if some rank has
-// bad numbers: its messages are empty.
-bool Exchange::scatter_shares(const Stamp& stamp, std::optional<SparseView> mine, std::span<float> residual,
-                              Traffic& traffic) {
+// Sends each rank its part of this rank's payload, and receives this rank's part of theirs. False if some
+// rank has bad numbers: its messages are empty.
+bool Exchange::scatter(const Stamp& stamp, Coder& coder, bool usable, Traffic& traffic) {
   parts_.resize(comm_.size());
-  std::vector<std::span<const std::byte>> views;
-  std::size_t begin = 0;
+  Views views;
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
     parts_[rank].clear();
-    if (mine) {
-      const Stamp part = part_of(rank, stamp);
-      const auto end = static_cast<std::size_t>(
-          std::lower_bound(mine->positions.begin() + static_cast<std::ptrdiff_t>(begin),
-                           mine->positions.end(), std::uint64_t{part.begin} + part.entries) -
-          mine->positions.begin());
-      const SparseView share{mine->positions.subspan(begin, end - begin),
-                             mine->values.subspan(begin, end - begin)};
-      const auto message = wire_.encode(share, part, values_);
-      keep_rounding(share, residual);
+    if (usable) {
+      const auto message = coder.encode(part_of(rank, coder, stamp));
       parts_[rank].assign(message.begin(), message.end());
-      begin = end;
     }
     views.push_back(parts_[rank]);
     if (rank != comm_.rank()) traffic.bytes_sent += parts_[rank].size();
@@ -234,35 +192,15 @@ bool Exchange::scatter_shares(const Stamp& stamp, std::optional<SparseView> mine
   return true;
 }
 
-// Adds up the shares of this rank's part, in the order of ranks.
-void Exchange::sum_shares(const Stamp& part, Traffic& traffic) {
+// Adds up what arrived of this rank's part, in the order of ranks.
+void Exchange::sum_shares(const Stamp& part, Coder& coder, Traffic& traffic) {
   sums_.assign(part.entries, 0.0f);
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
-    decode(rank, received_[rank], part, 1, sums_, traffic);
+    decode(rank, received_[rank], part, 1, coder, sums_, traffic);
   }
 }
 
-// Puts the `keep` largest sums into reduced_, and the others into the residual; all, if there is none.
-void Exchange::choose_sums(const Stamp& part, std::size_t keep, std::span<float> residual) {
-  const auto nonzero =
-      static_cast<std::size_t>(std::count_if(sums_.begin(), sums_.end(), [](float x) { return x != 0; }));
-  Scratch scratch;
-  const Cut cut = nonzero > keep ? exact_cut(sums_, keep, scratch) : Cut{1};
-  reduced_.positions.clear();
-  reduced_.values.clear();
-  for (std::uint32_t i = 0; i < part.entries; ++i) {
-    if (sums_[i] == 0) continue;
-    if (residual.empty() || cut.keeps(sums_[i], i)) {
-      reduced_.positions.push_back(part.begin + i);
-      reduced_.values.push_back(sums_[i]);
-    } else {
-      residual[part.begin + i] += sums_[i];
-    }
-  }
-}
-
-// All ranks drew the same positions: only values travel.
-Traffic Exchange::by_shared(SparseView mine, std::span<float> out) {
+Traffic Exchange::mean_at(SparseView mine, std::span<float> out) {
   sums_.assign(mine.values.begin(), mine.values.end());
   const Traffic traffic = mean_dense(sums_);
   std::ranges::fill(out, 0.0f);

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <random>
 
+#include "gravac/codec/select/sparse_coder.h"
 #include "gravac/comm/link_model.h"
 #include "gravac/comm/thread_comm.h"
 #include "gravac/testing.h"
@@ -32,6 +33,24 @@ Sparse chosen(std::size_t entries, std::size_t rank, std::size_t step, bool same
   return sparse;
 }
 
+// An exchange of chosen entries.
+struct Sender {
+  Sender(Comm& comm, std::size_t entries, Values values)
+      : coder(entries, values), exchange(comm, kClock, entries) {}
+
+  // Nothing for `mine`: bad numbers.
+  Traffic mean_sparse(const Order& order, std::optional<SparseView> mine, std::span<float> out,
+                      std::span<float> residual) {
+    coder.set(mine.value_or(SparseView()), residual);
+    if (order.route == Route::shared && mine) return exchange.mean_at(*mine, out);
+    return exchange.mean(order, coder, mine.has_value(), out);
+  }
+  Traffic mean_dense(std::span<float> values) { return exchange.mean_dense(values); }
+
+  SparseCoder coder;
+  Exchange exchange;
+};
+
 class EveryRoute : public ::testing::TestWithParam<std::tuple<Route, std::size_t, Values>> {};
 
 // All ranks hold the same result, and what went in came out or waits:
@@ -44,7 +63,7 @@ TEST_P(EveryRoute, AgreesAndConserves) {
       std::vector<double> in(entries, 0);
       std::mutex mutex;
       run_ranks(ranks, [&, route = route, values = values](Comm& comm) {
-        Exchange exchange(comm, kClock, entries, values);
+        Sender exchange(comm, entries, values);
         std::vector<float> out(entries), residual(entries, 0);
         const Sparse mine = chosen(entries, comm.rank(), 3, route == Route::shared, share);
         exchange.mean_sparse({Send::candidate, route, 99, 7}, mine, out, residual);
@@ -70,7 +89,7 @@ INSTANTIATE_TEST_SUITE_P(All, EveryRoute,
 
 TEST(Exchange, DenseIsThePlainMean) {
   run_ranks(4, [](Comm& comm) {
-    Exchange exchange(comm, kClock, 3, Values::fp32);
+    Sender exchange(comm, 3, Values::fp32);
     std::vector<float> values = {static_cast<float>(comm.rank()), 1, -2};
     exchange.mean_dense(values);
     EXPECT_EQ(values, (std::vector<float>{1.5f, 1, -2}));
@@ -79,7 +98,7 @@ TEST(Exchange, DenseIsThePlainMean) {
 
 TEST(Exchange, AllGatherOfEverythingEqualsDense) {
   run_ranks(4, [](Comm& comm) {
-    Exchange exchange(comm, kClock, 1000, Values::fp32);
+    Sender exchange(comm, 1000, Values::fp32);
     const Sparse all = chosen(1000, comm.rank(), 1, false, 1.0);
     std::vector<float> by_gather(1000), by_reduce = all.values, none;
     exchange.mean_sparse({Send::candidate, Route::all_gather, 1, 1}, all, by_gather, none);
@@ -92,7 +111,7 @@ TEST(Exchange, ReduceScatterMovesNoMoreAsRanksJoin) {
   std::vector<double> received;
   for (const std::size_t ranks : {2, 4, 7}) {
     run_ranks(ranks, [&](Comm& comm) {
-      Exchange exchange(comm, kClock, 100'000, Values::fp16);
+      Sender exchange(comm, 100'000, Values::fp16);
       std::vector<float> out(100'000), residual(100'000);
       const Traffic traffic =
           exchange.mean_sparse({Send::candidate, Route::reduce_scatter, 50, 1},
@@ -107,7 +126,7 @@ TEST(Exchange, RanksOfDifferentStepsOrPlansAreRefused) {
   for (const bool step : {true, false}) {
     EXPECT_THROW(run_ranks(2,
                            [&](Comm& comm) {
-                             Exchange exchange(comm, kClock, 100, Values::fp32);
+                             Sender exchange(comm, 100, Values::fp32);
                              std::vector<float> out(100), residual(100);
                              const std::uint64_t mine = 1 + comm.rank();
                              exchange.mean_sparse({Send::candidate, Route::all_gather,
@@ -121,7 +140,7 @@ TEST(Exchange, RanksOfDifferentStepsOrPlansAreRefused) {
 TEST(Exchange, WhoHasBadNumbersTellsAllAndNothingIsDone) {
   for (const Route route : {Route::all_gather, Route::reduce_scatter}) {
     run_ranks(4, [&](Comm& comm) {
-      Exchange exchange(comm, kClock, 100, Values::fp16);
+      Sender exchange(comm, 100, Values::fp16);
       const std::vector<float> before(100, 3);
       for (std::uint64_t step = 0; step < 4; ++step) {
         std::vector<float> out = before, residual(100, 0);
@@ -135,7 +154,7 @@ TEST(Exchange, WhoHasBadNumbersTellsAllAndNothingIsDone) {
     });
   }
   run_ranks(1, [](Comm& comm) {
-    Exchange exchange(comm, kClock, 3, Values::fp32);
+    Sender exchange(comm, 3, Values::fp32);
     std::vector<float> out(3), residual(3);
     EXPECT_THROW(exchange.mean_sparse({Send::candidate, Route::shared, 3, 1}, std::nullopt, out, residual),
                  Error);
@@ -146,7 +165,7 @@ TEST(Exchange, WhoHasBadNumbersTellsAllAndNothingIsDone) {
 TEST(Exchange, LearnsHowLongMessagesAre) {
   run_ranks(3, [](Comm& comm) {
     testing::Counting counting(comm);
-    Exchange exchange(counting, kClock, 10'000, Values::fp32);
+    Sender exchange(counting, 10'000, Values::fp32);
     std::vector<float> out(10'000), residual(10'000);
     const auto operations = [&](double factor, std::uint64_t step, bool one_round = true) {
       counting.operations = 0;

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 #include "gravac/comm/comm.h"
 #include "gravac/comm/route.h"
 #include "gravac/memory/momentum_options.h"
+#include "gravac/util/layout.h"
 #include "gravac/wire/values.h"
 
 namespace gravac {
@@ -50,6 +52,8 @@ struct EngineOptions {
   // how they are cut up, so two engines that are to end with equal bits must cut at the same places.
   std::vector<std::size_t> cuts;
   double compress_seconds_per_entry = 0;  // spent on a virtual clock for every entry looked at
+  // All segments of the gradient, of which a codec has those of one bucket. Set by the engine.
+  std::shared_ptr<const Layout> whole;
 };
 
 }  // namespace gravac

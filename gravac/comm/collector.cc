@@ -6,9 +6,11 @@
 
 namespace gravac {
 
-std::size_t Collector::gather(std::span<const std::byte> mine, double expected_entries, bool one_round) {
+std::size_t Collector::gather(std::span<const std::byte> mine, double expected_entries, bool one_round,
+                              std::size_t fixed_bytes) {
   // A sixteenth more than last time: lengths scatter, and a second round costs more than a few bytes.
-  const auto room = static_cast<std::size_t>(one_round ? 1.0625 * (seen_ * expected_entries) : 0);
+  const auto guess = static_cast<std::size_t>(one_round ? 1.0625 * (seen_ * expected_entries) : 0);
+  const std::size_t room = fixed_bytes > 0 ? fixed_bytes : guess;
   const std::size_t bytes = comm_.all_gather(mine, messages_, room);
   std::size_t longest = 0;
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) longest = std::max(longest, messages_[rank].size());

@@ -16,8 +16,10 @@ class Collector {
   // Gathers `mine` from every rank. `expected_entries` is how many entries the message was ordered to
   // hold, the same number on all ranks. If `one_round`, messages travel at the length that was last seen
   // for so many entries, and only what does not fit follows in a second round; if not, the first round
-  // tells the lengths. Returns the bytes that this rank sent, and received.
-  std::size_t gather(std::span<const std::byte> mine, double expected_entries, bool one_round);
+  // tells the lengths. If `fixed_bytes` is not 0, all messages have that length, and need one round in any
+  // case. Returns the bytes that this rank sent, and received.
+  std::size_t gather(std::span<const std::byte> mine, double expected_entries, bool one_round,
+                     std::size_t fixed_bytes = 0);
   const Messages& messages() const { return messages_; }
 
   // State, for checkpoints: bytes of the longest message per expected entry, as last seen; 0: none yet.

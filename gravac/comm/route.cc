@@ -22,16 +22,17 @@ Volume all_gather_volume(const Load& load) {
   return {(load.lengths_known ? 1 : 2) * (load.ranks - 1), (load.ranks - 1) * load.payload};
 }
 
-// First each rank sends every other one its share of the payload. Then an all-gather of the sums; Exchange
-// sends twice as many of them as a share has entries.
+// First each rank sends every other one its share of the payload. Then an all-gather of the sums.
 Volume reduce_scatter_volume(const Load& load) {
   const double others = load.ranks - 1;
   return {(load.lengths_known ? 2 : 3) * others,
-          others / load.ranks * load.payload + others / load.ranks * 2 * load.payload};
+          (1 + load.sums) * others / load.ranks * load.payload};
 }
 
 Volume shared_volume(const Load& load) {
-  return ring(load.ranks, load.payload);
+  Volume volume = ring(load.ranks, load.payload);
+  volume.rounds *= load.all_reduces;
+  return volume;
 }
 
 // The table of routes. A new one has a line here, a value in Route, and its exchange in codec/exchange.cc.
@@ -68,8 +69,8 @@ std::optional<Route> route_from_string(std::string_view name) {
   return entry_named(kRoutes, name, "exchange", "exchange").route;
 }
 
-Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool lengths_known) {
-  return info_of(route).volume({static_cast<double>(ranks), entries, payload, lengths_known});
+Volume volume_of(Route route, const Load& load) {
+  return info_of(route).volume(load);
 }
 
 }  // namespace gravac

@@ -26,6 +26,8 @@ struct Load {
   double ranks = 1;
   double entries = 0;  // of the gradient
   double payload = 0;  // bytes that each rank sends
+  double sums = 2;     // reduce_scatter: bytes of sums for each byte of a share
+  double all_reduces = 1;  // shared: how many follow each other
   // Payloads travel at a length that all ranks guessed before, so no round is needed to exchange lengths.
   bool lengths_known = false;
 };
@@ -44,8 +46,7 @@ std::string_view to_string(Route route);
 // The route called `name`; nothing for "auto". Throws Error that lists the known names.
 std::optional<Route> route_from_string(std::string_view name);
 
-// What `route` costs with `ranks` ranks, a gradient of `entries` entries and payloads of
-// `payload` bytes from each rank.
-Volume volume_of(Route route, std::size_t ranks, double entries, double payload, bool lengths_known = false);
+// What `route` costs.
+Volume volume_of(Route route, const Load& load);
 
 }  // namespace gravac

@@ -8,7 +8,8 @@
 namespace gravac {
 
 std::string_view to_string(Memory::Sharing sharing) {
-  return sharing == Memory::Sharing::own ? "own" : "equal";
+  using enum Memory::Sharing;
+  return sharing == own ? "own" : sharing == equal ? "equal" : "typical";
 }
 
 Memory::Memory(std::string_view name, std::size_t size, Sharing sharing)

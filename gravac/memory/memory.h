@@ -20,8 +20,9 @@ class Memory {
  public:
   // What to do with it when a run continues with another number of ranks (reshard.h).
   enum class Sharing {
-    own,    // only the sum over ranks matters, of which each rank has a part: add the parts up
-    equal,  // equal on all ranks: copy that of any rank
+    own,      // only the sum over ranks matters, of which each rank has a part: add the parts up
+    equal,    // equal on all ranks: copy that of any rank
+    typical,  // each rank's own, and only what is typical of a rank matters: give each rank that of one rank
   };
 
   // Begins as zeros. Allocates `size` floats and touches none of them. REQUIRES: `name` outlives the memory.

@@ -1,7 +1,11 @@
 // Accordion (Agarwal et al., MLSys 2021): in critical phases of training, in which compression does lasting
-// harm, the norm of the gradient changes quickly. For each segment the norm of the mean gradients, summed
-// over an interval, is compared with that of the interval before. All ranks have the same mean gradients, so
-// they need not agree on anything.
+// harm, the norm of the gradient changes quickly. As in the authors' released code, the gradients of an
+// interval are summed up, segment by segment, and every `spacing` intervals the norm of the sum is compared
+// with the norm at the last comparison. The gradients are each rank's own and raw: the sum of what was sent
+// depends on the factor, and the policy would take a change of its own factor for a change of the gradient.
+//
+// What differs: the released code decides on rank 0 by rank 0's gradients, and tells the others. Here the
+// norm is the root of the mean square over ranks.
 
 #include <cmath>
 
@@ -24,6 +28,7 @@ class AccordionPolicy final : public Policy {
     require(options.threshold >= 0 && std::isfinite(options.threshold), "accordion policy: threshold ",
             options.threshold, " found, a number >= 0 expected");
     require(options.interval >= 1, "accordion policy: interval 0 found, at least 1 step expected");
+    require(options.spacing >= 1, "accordion policy: spacing 0 found, at least 1 interval expected");
   }
 
   std::string_view name() const override { return "accordion"; }
@@ -38,36 +43,43 @@ class AccordionPolicy final : public Policy {
   std::size_t observe_interval() const override { return options_.interval; }
   std::span<const double> segment_factors() const override { return factors_; }
 
+  // Compares at the end of interval 0, where there is nothing to compare with and every segment is critical,
+  // of interval `spacing`, of interval 2 `spacing`, ...
+  bool observes() const override { return intervals_ % options_.spacing == 0; }
   void observe(std::span<const double> norms) override {
-    require(norms.size() == norms_.size(), "accordion policy: ", norms.size(), " norms found, ",
-            norms_.size(), " expected");
+    const std::size_t expected = observes() ? norms_.size() : 0;
+    require(norms.size() == expected, "accordion policy: ", norms.size(), " norms found, ", expected,
+            " expected");
     for (std::size_t i = 0; i < norms.size(); ++i) {
       const double old = norms_[i];
       const bool critical = old == 0 || std::abs(old - norms[i]) >= options_.threshold * old;
       factors_[i] = critical ? options_.low : options_.high;
       norms_[i] = norms[i];
     }
+    ++intervals_;
   }
 
-  // Starts anew: every segment is critical, as in the paper, and has no norm to compare with.
-  void learning_rate_dropped() override {
-    factors_.assign(factors_.size(), options_.low);
-    norms_.assign(norms_.size(), 0);
-  }
+  // Every segment is critical until the next comparison.
+  void learning_rate_dropped() override { factors_.assign(factors_.size(), options_.low); }
 
   void rescale(double ratio) override {
     for (double& norm : norms_) norm *= ratio;
   }
 
   PolicyState save() const override {
-    return {{"effective", {effective_}}, {"factors", factors_}, {"norms", norms_}};
+    return {{"effective", {effective_}},
+            {"intervals", {static_cast<double>(intervals_)}},
+            {"factors", factors_},
+            {"norms", norms_}};
   }
   void load(const PolicyState& state) override {
     const StateReader reader(name(), state);
     const std::vector<double>& factors = reader.numbers("factors", options_.segments);
     const std::vector<double>& norms = reader.numbers("norms", options_.segments);
     for (const double factor : factors) keep_count(0, factor);
+    const std::size_t intervals = reader.index("intervals", kManySteps);
     effective_ = reader.number("effective");
+    intervals_ = intervals;
     factors_ = factors;
     norms_ = norms;
   }
@@ -76,13 +88,18 @@ class AccordionPolicy final : public Policy {
  private:
   AccordionOptions options_;
   std::vector<double> factors_;  // by segment; the low factor to begin with
-  std::vector<double> norms_;    // by segment, of the last interval; 0: not known yet
+  std::vector<double> norms_;    // by segment, at the last comparison; 0: not known yet
+  std::size_t intervals_ = 0;    // that are over
   double effective_ = 0;
 };
 
+using enum OptionInfo::Kind;
+
 constexpr OptionInfo kOptions[] = {
-    {kPolicyOptions, "threshold", OptionInfo::Kind::number, "T", "0.5",
+    {kPolicyOptions, "threshold", number, "T", "0.5",
      "Relative change of a layer's gradient norm from which on it is sent at --factor-min"},
+    {kPolicyOptions, "spacing", count, "N", "10",
+     "Compare the norms of every Nth epoch; the authors take 10, and 5 for language models", 1},
 };
 constexpr SharedOption kShared[] = {{"factor-min"}, {"factor-max"}, {"interval", "100"}};
 
@@ -92,6 +109,7 @@ std::unique_ptr<Policy> from_options(const PolicyInput& input) {
                                 .high = options.number("factor-max"),
                                 .threshold = options.number("threshold"),
                                 .interval = options.number("interval", AccordionOptions().interval),
+                                .spacing = options.number<std::size_t>("spacing"),
                                 .segments = input.segments});
 }
 

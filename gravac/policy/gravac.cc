@@ -60,6 +60,7 @@ class GravacPolicy final : public Policy {
   }
 
   std::string_view name() const override { return "gravac"; }
+  Needs needs() const override { return needs_of(options_.gain); }
 
   std::optional<Plan> plan() const override {
     return Plan{options_.ladder[minimum_], options_.ladder[candidate_]};
@@ -174,14 +175,13 @@ constexpr OptionInfo kOptions[] = {
     {kPolicyOptions, "omega", number, "W", "0.01",
      "Relative difference below which two gains or throughputs count as equal", 0, 1, false, true},
     {kPolicyOptions, "window", count, "STEPS", "500", "Steps between changes of the factors", 1},
-    {kPolicyOptions, "smoothing", number, "S", "",
-     "Weight of a new value in moving averages (default: workers / 100)", 0, 1, true},
     {kPolicyOptions, "ladder", choice, "exponential|geometric", "exponential",
      "Try factors of --factor-min times 2, 4, 16, 256 (exponential) or 2, 4, 8, 16 (geometric)"},
-    {kPolicyOptions, "gain", choice, "error-fed|gradient", "gradient",
-     "Divide the energy kept by that of gradient plus residual (error-fed) or of the gradient"},
+    {kPolicyOptions, "gain", choice, "error-fed|gradient|released", "gradient",
+     "Divide the energy kept by that of gradient plus residual (error-fed) or of the gradient, or norms of "
+     "layers (released)"},
 };
-constexpr SharedOption kShared[] = {{"factor-min"}, {"factor-max"}};
+constexpr SharedOption kShared[] = {{"factor-min"}, {"factor-max"}, {"smoothing"}};
 
 std::unique_ptr<Policy> from_options(const PolicyInput& input) {
   const OptionReader& options = input.options;

@@ -53,11 +53,15 @@ std::string help_of(const OptionInfo& option) {
 // The options that several policies share, then those of each policy. Help is completed with the names of the
 // policies that read an option, so that it cannot go stale.
 std::vector<OptionInfo> make_policy_options() {
+  using enum OptionInfo::Kind;
   std::vector<OptionInfo> all = {
-      {kPolicyOptions, "factor-min", OptionInfo::Kind::number, "F", "10", "Lowest factor", 1},
-      {kPolicyOptions, "factor-max", OptionInfo::Kind::number, "F", "1000", "Highest factor", 1},
-      {kPolicyOptions, "interval", OptionInfo::Kind::count, "STEPS", "",
-       "Steps between changes of the factor", 1},
+      {kPolicyOptions, "factor", number, "F", "", "Send 1 entry in F", 1},
+      {kPolicyOptions, "factor-min", number, "F", "10", "Lowest factor", 1},
+      {kPolicyOptions, "factor-max", number, "F", "1000", "Highest factor", 1},
+      {kPolicyOptions, "interval", count, "STEPS", "",
+       "Steps between changes of the factor, or of what the policy takes for an epoch", 1},
+      {kPolicyOptions, "smoothing", number, "S", "",
+       "Weight of a new value in moving averages (default: workers / 100)", 0, 1, true},
   };
   for (const PolicyInfo& policy : policies()) {
     all.insert(all.end(), policy.entry.options.begin(), policy.entry.options.end());

@@ -53,6 +53,9 @@ class Policy {
   // policy's state, so the same energies may lead to another decision on the next step.
   virtual Send decide(const Energy& energy) = 0;
 
+  // The statistics that decide() wants to find in the energy; the same in all steps. Costs time.
+  virtual Needs needs() const { return {}; }
+
   // Learns from the step before the one just decided.
   virtual void record(const Outcome& outcome) = 0;
 
@@ -68,10 +71,13 @@ class Policy {
 
   virtual std::unique_ptr<Policy> clone() const = 0;
 
-  // For policies that choose a factor for each segment: the number of steps whose
-  // averaged gradients the engine sums up before it calls observe() with the norm of
-  // each segment's sum. 0 for policies with one factor for the whole gradient.
+  // For policies that watch how gradients change, segment by segment. Good steps are counted in intervals of
+  // observe_interval() steps; 0: nothing is watched. In an interval for which observes() is true each rank
+  // sums up its raw gradients, before anything is added to them or left out. At the end of an interval
+  // observe() is called with the norm of each segment's sum, as the root of the mean square over ranks;
+  // with nothing if observes() was false. observes() changes only in observe().
   virtual std::size_t observe_interval() const { return 0; }
+  virtual bool observes() const { return observe_interval() > 0; }
   virtual void observe(std::span<const double> /*segment_norms*/) {}
   // The learning rate has been lowered by a schedule.
   virtual void learning_rate_dropped() {}
@@ -120,15 +126,34 @@ struct ProgressOptions {
 std::unique_ptr<Policy> make_progress_policy(const ProgressOptions& options);
 
 // Accordion (MLSys 2021): a segment is compressed by the low factor while the norm of its gradient changes
-// much from one interval to the next (a critical phase of training), and by the high factor while it does
-// not.
+// much (a critical phase of training), and by the high factor while it does not.
 struct AccordionOptions {
   double low = 10;             // factor in critical phases
   double high = 100;           // factor in all other phases
   double threshold = 0.5;      // relative change of the norm from which on a phase is critical
-  std::size_t interval = 100;  // steps; an epoch in the paper
+  std::size_t interval = 100;  // steps over which gradients are summed up; an epoch in the paper
+  std::size_t spacing = 10;    // intervals from one comparison to the next
   std::size_t segments = 1;    // of the layout
 };
 std::unique_ptr<Policy> make_accordion_policy(const AccordionOptions& options);
+
+// AdaQS (ICASSP 2020): the bits of a quantiser rise as the mean-to-deviation ratio of the gradient falls. A
+// number of bits is a factor of 32 / bits, at which any compressor can work.
+struct AdaqsOptions {
+  double start = 2;         // bits to begin with, 1 to cap
+  double cap = 8;           // bits at most, up to 32, which is dense
+  double ratio = 0.5;       // the bits double when the ratio has fallen to this share, in (0, 1)
+  double smoothing = 0.04;  // weight of a new sample in the average of ratios, in (0, 1]
+};
+std::unique_ptr<Policy> make_adaqs_policy(const AdaqsOptions& options);
+
+// ScaDLES (IEEE Big Data 2022): compresses by one factor while the norms of the layers change little by it on
+// at least half of the ranks, and sends dense steps while they do not.
+struct ScadlesOptions {
+  double factor = 10;
+  double delta = 0.3;          // relative change of the norms up to which a rank agrees to compress
+  std::size_t interval = 100;  // steps over which the change is averaged; an epoch in the paper
+};
+std::unique_ptr<Policy> make_scadles_policy(const ScadlesOptions& options);
 
 }  // namespace gravac

@@ -3,6 +3,7 @@
 // Reads the state that a policy saved, with checks. Only policies include this.
 
 #include <cmath>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,12 +17,13 @@ class StateReader {
  public:
   StateReader(std::string_view policy, const PolicyState& state) : policy_(policy), state_(state) {}
 
-  // The numbers called `name`. Throws Error unless there are `size` of them, all finite.
-  const std::vector<double>& numbers(std::string_view name, std::size_t size) const {
+  // The numbers called `name`. Throws Error unless all are finite, and there are `size` of them if that is
+  // given.
+  const std::vector<double>& numbers(std::string_view name, std::optional<std::size_t> size = {}) const {
     for (const auto& [key, values] : state_) {
       if (key != name) continue;
-      require(values.size() == size, policy_, " policy: state has ", values.size(), " numbers for '", name,
-              "', ", size, " expected");
+      require(values.size() == size.value_or(values.size()), policy_, " policy: state has ", values.size(),
+              " numbers for '", name, "', ", size.value_or(0), " expected");
       for (const double value : values) {
         require(std::isfinite(value), policy_, " policy: state has ", value, " for '", name, "'");
       }

@@ -339,20 +339,49 @@ TEST(ProgressPolicy, RefusesOptionsOutOfRange) {
   EXPECT_THROW(make_progress_policy({.interval = 0}), Error);
 }
 
+std::vector<double> factors_of(const Policy& policy) {
+  const auto factors = policy.segment_factors();
+  return {factors.begin(), factors.end()};
+}
+
+// A norm that falls by 40 %, one that falls by half, one that was 0.
 TEST(AccordionPolicy, CompressesSegmentsWhoseGradientHasSettled) {
-  const auto policy = make_accordion_policy({.low = 2, .high = 50, .segments = 3});
-  const auto factors = [&] {
-    const auto f = policy->segment_factors();
-    return std::vector<double>(f.begin(), f.end());
-  };
-  EXPECT_EQ(factors(), (std::vector<double>{2, 2, 2}));  // the first interval is critical
+  const auto policy = make_accordion_policy({.low = 2, .high = 50, .spacing = 1, .segments = 3});
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{2, 2, 2}));  // the first interval is critical
   policy->observe(std::vector<double>{10, 10, 0});
-  EXPECT_EQ(factors(), (std::vector<double>{2, 2, 2}));  // nothing to compare with
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{2, 2, 2}));  // nothing to compare with
   policy->observe(std::vector<double>{6, 5, 1});
-  EXPECT_EQ(factors(), (std::vector<double>{50, 2, 2}));  // changes of 0.4, 0.5 and from 0
-  policy->learning_rate_dropped();
-  EXPECT_EQ(factors(), (std::vector<double>{2, 2, 2}));
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{50, 2, 2}));
+  policy->observe(std::vector<double>{8.9, 7.4, 1.6});  // rising counts as falling does
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{50, 50, 2}));
   EXPECT_THROW(policy->observe(std::vector<double>{1}), Error);
+}
+
+// As the released code: the norms of epochs 0, 3, 6, ... for a spacing of 3, each with the one before.
+TEST(AccordionPolicy, ComparesNormsThatAreSoManyIntervalsApart) {
+  const auto policy = make_accordion_policy({.low = 2, .high = 50, .spacing = 3});
+  const double norms[] = {100, 1, 1, 60, 1, 1, 20, 1, 1, 25};
+  const double expected[] = {2, 2, 2, 50, 50, 50, 2, 2, 2, 50};
+  for (std::size_t interval = 0; interval < std::size(norms); ++interval) {
+    EXPECT_EQ(policy->observes(), interval % 3 == 0);
+    const std::vector<double> told(policy->observes() ? 1 : 0, norms[interval]);
+    policy->observe(told);
+    EXPECT_EQ(factors_of(*policy), (std::vector<double>{expected[interval]})) << interval;
+  }
+}
+
+TEST(AccordionPolicy, ALowerLearningRateIsCriticalUntilTheNextComparison) {
+  const auto policy = make_accordion_policy({.low = 2, .high = 50, .spacing = 2, .segments = 2});
+  policy->observe(std::vector<double>{10, 10});
+  policy->observe({});
+  policy->observe(std::vector<double>{10, 10});
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{50, 50}));
+  policy->learning_rate_dropped();
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{2, 2}));
+  policy->observe({});
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{2, 2}));
+  policy->observe(std::vector<double>{9, 4});  // compared with the norms before the drop
+  EXPECT_EQ(factors_of(*policy), (std::vector<double>{50, 2}));
 }
 
 TEST(AccordionPolicy, RefusesOptionsOutOfRange) {
@@ -360,11 +389,202 @@ TEST(AccordionPolicy, RefusesOptionsOutOfRange) {
   EXPECT_THROW(make_accordion_policy({.low = 0.1}), Error);
   EXPECT_THROW(make_accordion_policy({.threshold = -1}), Error);
   EXPECT_THROW(make_accordion_policy({.interval = 0}), Error);
+  EXPECT_THROW(make_accordion_policy({.spacing = 0}), Error);
+}
+
+// The energy and the statistics of `ranks` gradients with `entries` entries each, by mean and deviation.
+struct Scattered {
+  Statistics statistics;
+  Energy energy;
+
+  Scattered(double mean, double deviation, double entries = 1000)
+      : statistics{.entries = entries, .sum = mean * entries} {
+    const double entered = entries * (mean * mean + deviation * deviation);
+    energy = {entered, entered, entered, entered, {&statistics, 1}};
+  }
+};
+
+double bits_of(const Policy& policy) {
+  return policy.plan() ? 32 / policy.plan()->candidate : 32;
+}
+
+// So many steps of one ratio of mean to deviation.
+void run_ratio(Policy& policy, double ratio, int steps) {
+  for (int i = 0; i < steps; ++i) {
+    policy.decide(Scattered(ratio, 1).energy);
+    policy.record({});
+  }
+}
+
+// Published: few bits at first, more as the ratio falls. Ours: they double whenever it has halved.
+TEST(AdaqsPolicy, SpendsMoreBitsAsTheRatioOfMeanToDeviationFalls) {
+  const auto policy = make_adaqs_policy({.smoothing = 0.5});
+  EXPECT_TRUE(policy->needs().sum);
+  EXPECT_EQ(policy->plan()->minimum, 16);
+  run_ratio(*policy, 0.1, 20);
+  EXPECT_EQ(bits_of(*policy), 2);
+  run_ratio(*policy, 0.055, 20);
+  EXPECT_EQ(bits_of(*policy), 2);
+  run_ratio(*policy, 0.045, 20);
+  EXPECT_EQ(bits_of(*policy), 4);
+  run_ratio(*policy, 0.026, 20);  // more than half of what it was at that change
+  EXPECT_EQ(bits_of(*policy), 4);
+  run_ratio(*policy, 0.02, 20);
+  EXPECT_EQ(bits_of(*policy), 8);
+}
+
+TEST(AdaqsPolicy, NeverTakesBitsBackAndStopsAtTheCap) {
+  const auto policy = make_adaqs_policy({.start = 3, .cap = 8, .smoothing = 1});
+  double bits = bits_of(*policy);
+  for (const double ratio : {0.5, 0.1, 0.6, 0.01, 0.5, 1e-3, 1e-4}) {
+    run_ratio(*policy, ratio, 5);
+    EXPECT_GE(bits_of(*policy), bits);
+    bits = bits_of(*policy);
+  }
+  EXPECT_EQ(bits, 8);
+  EXPECT_EQ(policy->plan()->candidate, 4);
+}
+
+TEST(AdaqsPolicy, IsDenseAtThirtyTwoBits) {
+  const auto policy = make_adaqs_policy({.start = 16, .cap = 32, .smoothing = 1});
+  run_ratio(*policy, 0.5, 3);
+  EXPECT_EQ(policy->decide(Scattered(0.1, 1).energy), Send::candidate);
+  EXPECT_FALSE(policy->plan());
+  EXPECT_EQ(policy->decide({}), Send::dense);
+}
+
+// One high ratio at the beginning is noise, not the level from which the ratio falls.
+TEST(AdaqsPolicy, TakesItsFirstReferenceFromAnAverage) {
+  const auto policy = make_adaqs_policy({.smoothing = 0.1});
+  run_ratio(*policy, 1, 1);
+  run_ratio(*policy, 0.1, 500);
+  EXPECT_EQ(bits_of(*policy), 2);
+  run_ratio(*policy, 0.08, 500);  // the first average was 0.19
+  EXPECT_EQ(bits_of(*policy), 4);
+}
+
+TEST(AdaqsPolicy, ReadsTheRatioOfAllRanksTogether) {
+  // Means of 1.1 and -1 cancel out but for 0.05.
+  const auto policy = make_adaqs_policy({.smoothing = 1});
+  run_ratio(*policy, 0.2, 1);
+  const Statistics ranks[] = {{.entries = 1000, .sum = 1100}, {.entries = 1000, .sum = -1000}};
+  const double entered = 2000 * 1.01;
+  policy->decide({entered, entered, entered, entered, ranks});
+  EXPECT_EQ(bits_of(*policy), 4);
+  const auto other = make_adaqs_policy({.smoothing = 1});
+  run_ratio(*other, 0.2, 1);
+  const Statistics same[] = {{.entries = 1000, .sum = 1000}, {.entries = 1000, .sum = 1000}};
+  other->decide({entered, entered, entered, entered, same});
+  EXPECT_EQ(bits_of(*other), 2);  // a ratio of 10
+}
+
+TEST(AdaqsPolicy, LearnsNothingFromAGradientOfZerosOrFromItsScale) {
+  const auto policy = make_adaqs_policy({.smoothing = 1});
+  run_ratio(*policy, 0.1, 5);
+  policy->decide(Scattered(0, 0).energy);
+  policy->decide(Scattered(0.7, 0).energy);     // all entries are equal,
+  policy->decide(Scattered(0.7, 1e-3).energy);  // or as good as equal: energies have five digits
+  for (const double scale : {1e-6, 1.0, 65536.0}) policy->decide(Scattered(0.1 * scale, scale).energy);
+  EXPECT_EQ(bits_of(*policy), 2);
+}
+
+TEST(AdaqsPolicy, RefusesOptionsOutOfRange) {
+  EXPECT_THROW(make_adaqs_policy({.start = 0}), Error);
+  EXPECT_THROW(make_adaqs_policy({.start = 9}), Error);  // above the cap
+  EXPECT_THROW(make_adaqs_policy({.cap = 33}), Error);
+  EXPECT_THROW(make_adaqs_policy({.ratio = 0}), Error);
+  EXPECT_THROW(make_adaqs_policy({.ratio = 1}), Error);
+  EXPECT_THROW(make_adaqs_policy({.smoothing = 0}), Error);
+  EXPECT_THROW(make_adaqs_policy({.start = std::nan("")}), Error);
+}
+
+// A step of a policy on ranks whose compression loses these shares of their norms.
+Send step_with_losses(Policy& policy, const std::vector<double>& losses) {
+  std::vector<Statistics> ranks;
+  for (const double loss : losses) ranks.push_back({.norms = {2, 2 - 2 * loss, 2 - 2 * loss}});
+  return policy.decide({1, 1, 1, 1, ranks});
+}
+
+TEST(ScadlesPolicy, CompressesIfAtLeastHalfOfTheRanksLoseLittle) {
+  const auto sent = [](const std::vector<double>& losses) {
+    return step_with_losses(*make_scadles_policy({}), losses);
+  };
+  EXPECT_TRUE(make_scadles_policy({})->needs().norms);
+  EXPECT_EQ(make_scadles_policy({})->plan()->candidate, 10);
+  EXPECT_EQ(sent({0.25}), Send::candidate);
+  EXPECT_EQ(sent({0.31}), Send::dense);
+  EXPECT_EQ(sent({0.9, 0.2, 0.9, 0.2}), Send::candidate);  // half of them
+  EXPECT_EQ(sent({0.9, 0.2, 0.9, 0.9}), Send::dense);
+  EXPECT_EQ(sent({0.9, 0.2, 0.9}), Send::dense);
+  EXPECT_EQ(sent({-0.2, -0.2, -0.9}), Send::candidate);  // more than entered is a difference, too
+  EXPECT_EQ(sent({-0.9, -0.4, 0}), Send::dense);
+}
+
+TEST(ScadlesPolicy, CountsALossOfExactlyDelta) {
+  EXPECT_EQ(step_with_losses(*make_scadles_policy({.delta = 0.5}), {0.5}), Send::candidate);
+  EXPECT_EQ(step_with_losses(*make_scadles_policy({.delta = 0}), {0}), Send::candidate);
+}
+
+TEST(ScadlesPolicy, AveragesSinceTheEpochBegan) {
+  const auto policy = make_scadles_policy({.delta = 0.3, .interval = 4});
+  EXPECT_EQ(step_with_losses(*policy, {0.1}), Send::candidate);
+  EXPECT_EQ(step_with_losses(*policy, {0.45}), Send::candidate);  // 0.275 on average
+  EXPECT_EQ(step_with_losses(*policy, {0.5}), Send::dense);       // 0.35
+  EXPECT_EQ(step_with_losses(*policy, {0.1}), Send::candidate);   // 0.2875
+  EXPECT_EQ(step_with_losses(*policy, {0.4}), Send::dense);       // a new epoch
+  EXPECT_EQ(step_with_losses(*policy, {0.1}), Send::candidate);
+}
+
+// Each rank has an average of its own: here no rank is always below delta.
+TEST(ScadlesPolicy, AveragesRankByRank) {
+  const auto policy = make_scadles_policy({.delta = 0.3});
+  EXPECT_EQ(step_with_losses(*policy, {0.5, 0.5, 0.0}), Send::dense);
+  EXPECT_EQ(step_with_losses(*policy, {0.0, 0.5, 0.5}), Send::candidate);  // 0.25, 0.5, 0.25
+  EXPECT_EQ(step_with_losses(*policy, {0.6, 0.0, 0.6}), Send::dense);      // 0.37, 0.33, 0.37
+}
+
+TEST(ScadlesPolicy, LosesNothingOfAGradientOfZeros) {
+  const Statistics ranks[] = {{.norms = {0, 3, 3}}};
+  EXPECT_EQ(make_scadles_policy({})->decide({0, 9, 9, 9, ranks}), Send::candidate);
+}
+
+TEST(ScadlesPolicy, BeginsAnEpochWhenTheNumberOfRanksChanges) {
+  const auto two = make_scadles_policy({}), four = make_scadles_policy({});
+  step_with_losses(*two, {0.9, 0.9});
+  four->load(two->save());
+  EXPECT_EQ(step_with_losses(*four, {0.2, 0.2, 0.2, 0.2}), Send::candidate);
+  EXPECT_EQ(step_with_losses(*two, {0.2, 0.2}), Send::dense);
+}
+
+TEST(ScadlesPolicy, RefusesOptionsOutOfRange) {
+  EXPECT_THROW(make_scadles_policy({.factor = 0.5}), Error);
+  EXPECT_THROW(make_scadles_policy({.delta = -1}), Error);
+  EXPECT_THROW(make_scadles_policy({.delta = std::nan("")}), Error);
+  EXPECT_THROW(make_scadles_policy({.interval = 0}), Error);
+  EXPECT_THROW(make_scadles_policy({})->decide(with_gains(1, 1)), Error);  // nobody has measured norms
+}
+
+// Energies say that half survives, norms that nearly all of it does.
+TEST(GravacPolicy, GoesByTheNormsOfLayersIfItsGainIsTheReleasedOne) {
+  const Statistics ranks[] = {{.norms = {.entered = 1, .minimum = 0.95, .candidate = 0.8}}};
+  Energy energy = with_gains(0.5, 0.5);
+  energy.ranks = ranks;
+  GravacOptions o = options({10, 100});
+  o.epsilon = 0.9;
+  EXPECT_FALSE(make_gravac_policy(o)->needs().norms);
+  EXPECT_EQ(make_gravac_policy(o)->decide(energy), Send::dense);
+  o.gain = Gain::released;
+  const auto policy = make_gravac_policy(o);
+  EXPECT_TRUE(policy->needs().norms);
+  EXPECT_EQ(policy->decide(energy), Send::candidate);  // minimum and candidate are the same as yet
+  policy->record({.factor = 10});
+  EXPECT_EQ(policy->plan()->candidate, 100);
+  EXPECT_EQ(policy->decide(energy), Send::minimum);
 }
 
 // Every policy of the table, two segments, moving more often than by default.
 std::vector<std::unique_ptr<Policy>> every_policy() {
-  const Options given = {{"window", "7"}, {"smoothing", "0.3"}, {"factor-max", "100"}};
+  const Options given = {{"window", "7"}, {"smoothing", "0.3"}, {"factor-max", "100"}, {"spacing", "2"}};
   const OptionReader options(given, policy_options());
   std::vector<std::unique_ptr<Policy>> all;
   for (const PolicyInfo& policy : policies()) {
@@ -393,12 +613,22 @@ std::vector<double> trace(Policy& policy, unsigned seed, int steps) {
     const double minimum = uniform(random), candidate = minimum * uniform(random);
     seen.push_back(plan ? plan->minimum : 1);
     seen.push_back(plan ? plan->candidate : 1);
-    const Send sent = policy.decide(with_gains(minimum, candidate));
+    std::vector<Statistics> ranks;
+    for (int rank = 0; rank < 3; ++rank) {
+      const double entered = uniform(random), kept = entered * uniform(random);
+      ranks.push_back({10, uniform(random), {entered, kept, kept * uniform(random)}});
+    }
+    Energy energy = with_gains(minimum, candidate);
+    energy.ranks = ranks;
+    const Send sent = policy.decide(energy);
     seen.push_back(static_cast<double>(sent));
     policy.record({.factor = plan && sent != Send::dense ? plan->candidate : 1,
                    .samples_per_second = 100 + uniform(random),
                    .costs = &costs});
-    if (i % 10 == 9) policy.observe(std::vector<double>{uniform(random), uniform(random)});
+    if (i % 10 == 9 && policy.observe_interval() > 0) {
+      const std::vector<double> norms = {uniform(random), uniform(random)};
+      policy.observe(policy.observes() ? std::span(norms) : std::span<const double>());
+    }
     for (const double factor : policy.segment_factors()) seen.push_back(factor);
     seen.push_back(policy.effective_steps());
   }

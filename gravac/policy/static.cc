@@ -33,12 +33,10 @@ class StaticPolicy final : public Policy {
   double factor_, effective_ = 0;
 };
 
-constexpr OptionInfo kOptions[] = {
-    {kPolicyOptions, "factor", OptionInfo::Kind::number, "F", "100", "Send 1 entry in F", 1},
-};
+constexpr SharedOption kShared[] = {{"factor", "100"}};
 
 std::unique_ptr<Policy> from_options(const PolicyInput& input) {
-  return make_static_policy(input.options.number("factor"));
+  return make_static_policy(input.options.number("factor", 100.0));
 }
 
 }  // namespace
@@ -48,7 +46,7 @@ std::unique_ptr<Policy> make_static_policy(double factor) {
 }
 
 PolicyEntry static_policy() {
-  return {.make = from_options, .options = kOptions};
+  return {.make = from_options, .shared_options = kShared};
 }
 
 }  // namespace gravac

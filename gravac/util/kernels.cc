@@ -574,6 +574,19 @@ void add_into(std::span<float> target, std::span<const float> source) {
   HWY_DYNAMIC_DISPATCH(AddInto)(target.data(), source.data(), target.size());
 }
 
+// Eight sums side by side: additions of one sum would have to wait for each other.
+double sum_of(std::span<const float> values) {
+  double sums[8] = {};
+  std::size_t i = 0;
+  for (; i + 8 <= values.size(); i += 8) {
+    for (std::size_t lane = 0; lane < 8; ++lane) sums[lane] += static_cast<double>(values[i + lane]);
+  }
+  for (; i < values.size(); ++i) sums[0] += static_cast<double>(values[i]);
+  double total = 0;
+  for (const double sum : sums) total += sum;
+  return total;
+}
+
 double energy(std::span<const float> values) {
   return HWY_DYNAMIC_DISPATCH(Energy)(values.data(), values.size());
 }

@@ -108,6 +108,9 @@ std::size_t count_from(std::span<const float> values, std::uint32_t bits);
 // target[i] += source[i].
 void add_into(std::span<float> target, std::span<const float> source);
 
+// The sum, in double.
+double sum_of(std::span<const float> values);
+
 // The sum of squares; infinite or NaN if any value is unusable.
 double energy(std::span<const float> values);
 

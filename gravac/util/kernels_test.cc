@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <numeric>
 
 #include "gravac/testing.h"
 
@@ -224,6 +225,7 @@ TEST(Kernels, CountAddAndSumLikeLoops) {
     EXPECT_EQ(count_from(a, magnitude(1e-3f)), static_cast<std::size_t>(expected));
     EXPECT_EQ(count_from(a, 0), n);
     expect_near(energy(a), testing::plain_energy(a));
+    EXPECT_NEAR(sum_of(a), std::accumulate(a.begin(), a.end(), 0.0), 1e-12 * static_cast<double>(n));
     const std::vector<float> both = testing::sum(b, a);
     add_into(b, a);
     EXPECT_EQ(b, both);

@@ -7,13 +7,26 @@
 
 namespace gravac {
 
-void Layout::add(std::string name, std::size_t size) {
+void Layout::add(std::string name, std::size_t size, std::size_t rows) {
   require(size <= kMaxEntries && entries_ <= kMaxEntries - size, "layout: segment '", name, "' of ", size,
           " entries would make the gradient longer than ", kMaxEntries, " entries");
   require(!names_.contains(name), "layout: segment '", name, "' was added before");
+  if (size == 0) rows = 1;
+  require(rows >= 1 && size % rows == 0, "layout: segment '", name, "' of ", size, " entries has ", rows,
+          " rows, a divisor of ", size, " expected");
   names_.insert(name);
-  segments_.push_back({std::move(name), entries_, size});
+  segments_.push_back({std::move(name), entries_, size, rows});
   entries_ += size;
+}
+
+Layout Layout::part(std::span<const std::size_t> numbers) const {
+  Layout part;
+  for (const std::size_t number : numbers) {
+    require(number < segments_.size(), "layout: segment ", number, " of ", segments_.size());
+    const Segment& segment = segments_[number];
+    part.add(segment.name, segment.size, segment.rows);
+  }
+  return part;
 }
 
 std::size_t keep_count(std::size_t entries, double factor) {

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "gravac/util/checksum.h"
 #include "gravac/util/require.h"
 #include "gravac/wire/half.h"
 #include "gravac/wire/packing.h"
@@ -25,34 +24,6 @@ Values values_from_string(std::string_view name) {
 
 namespace {
 
-// How positions are written. The numbers are part of the format.
-enum Form : std::uint8_t {
-  kPacked = 0,  // Rice codes: the shortest for most factors
-  kBitmap = 1,  // a bit for each entry of the part
-  kAll = 2,     // no positions; a value for every entry, 0 if it was not chosen
-};
-
-constexpr std::uint32_t kMagic = 0x43415647;  // "GVAC"
-constexpr std::uint8_t kVersion = 2;
-
-// The first 48 bytes of a message, in memory as on the wire. All fields lie at multiples of their size, so
-// there is no padding; docs/wire_format.md explains each.
-struct Header {
-  std::uint32_t magic;
-  std::uint8_t version, form, values;
-  std::int8_t exponent;  // fp16 values are multiplied by 2^-exponent
-  std::uint32_t begin, entries, count, positions_bytes;
-  std::uint64_t step, plan, checksum;
-};
-static_assert(sizeof(Header) == 48 && std::endian::native == std::endian::little);
-
-constexpr std::size_t kChecksumAt = offsetof(Header, checksum);
-
-// Over the header, without the checksum itself, and the body.
-std::uint64_t checksum_of(std::span<const std::byte> message) {
-  return checksum(message.subspan(sizeof(Header)), checksum(message.first(kChecksumAt)));
-}
-
 std::size_t bytes_of(Values values) {
   return values == Values::fp32 ? 4 : 2;
 }
@@ -64,20 +35,12 @@ std::size_t bitmap_bytes(std::size_t entries) {
 
 }  // namespace
 
-// A message whose header has been checked.
-struct Wire::Opened {
-  Header header;
-  std::span<const std::byte> body;
-};
-
 // Starts a message: makes room for `body_bound` bytes after the header, and writes the header. Fields that
 // are not known yet (form, positions_bytes, exponent, checksum) are filled in later.
 void Wire::begin(Values values, const Stamp& stamp, std::size_t count, std::size_t body_bound) {
   if (message_.size() < sizeof(Header) + body_bound) message_.resize(sizeof(Header) + body_bound);
-  const Header header{kMagic, kVersion,    kPacked,       static_cast<std::uint8_t>(values),
-                      0,      stamp.begin, stamp.entries, static_cast<std::uint32_t>(count),
-                      0,      stamp.step,  stamp.plan,    0};
-  std::memcpy(message_.data(), &header, sizeof(header));
+  begin_message(message_, kPacked, static_cast<std::uint8_t>(values), stamp);
+  write_at(offsetof(Header, count), count);
   size_ = sizeof(Header);
 }
 
@@ -108,8 +71,7 @@ void Wire::append_values(std::span<const float> values, Values form) {
 
 std::span<const std::byte> Wire::finish() {
   const std::span<std::byte> message = std::span(message_).first(size_);
-  const std::uint64_t sum = checksum_of(message);
-  std::memcpy(message.data() + kChecksumAt, &sum, sizeof(sum));
+  seal_message(message);
   return message;
 }
 
@@ -161,29 +123,15 @@ std::span<const std::byte> Wire::encode(SparseView sparse, const Stamp& stamp, V
   return finish();
 }
 
-// Checks everything that can be checked without decoding. The order matters: magic and version come first,
-// because a message of another format has its checksum elsewhere; sizes come last, because they are
-// meaningful only then.
-Wire::Opened Wire::open(std::span<const std::byte> message, const Stamp& stamp) {
-  Opened opened;
-  require(message.size() >= sizeof(Header), "wire: message of ", message.size(), " bytes found, at least ",
-          sizeof(Header), " expected");
-  std::memcpy(&opened.header, message.data(), sizeof(Header));
+namespace {
+
+// Checks everything that can be checked without decoding.
+OpenMessage open(std::span<const std::byte> message, const Stamp& stamp) {
+  const OpenMessage opened = open_message(message, stamp);
   const Header& header = opened.header;
-  opened.body = message.subspan(sizeof(Header));
-  require(header.magic == kMagic, "wire: these bytes are not a GraVAC message");
-  require(header.version == kVersion, "wire: version ", int{header.version}, " found, ", int{kVersion},
-          " expected");
-  require(header.checksum == checksum_of(message), "wire: message damaged: its checksum does not match");
+  require(header.form != kQuantised, "wire: quantised message found, chosen entries expected");
   require(header.form <= kAll && header.values <= static_cast<std::uint8_t>(Values::bf16),
           "wire: unknown form ", int{header.form}, " or values ", int{header.values});
-  require(header.step == stamp.step, "wire: message of step ", header.step, " found, step ", stamp.step,
-          " expected");
-  require(header.plan == stamp.plan, "wire: message was made by another decision than this rank's for step ",
-          stamp.step);
-  require(header.begin == stamp.begin && header.entries == stamp.entries, "wire: message about entries ",
-          header.begin, " to ", std::uint64_t{header.begin} + header.entries, " found, ", stamp.begin, " to ",
-          std::uint64_t{stamp.begin} + stamp.entries, " expected");
   require(header.positions_bytes <= opened.body.size() &&
               opened.body.size() - header.positions_bytes ==
                   std::size_t{header.count} * bytes_of(static_cast<Values>(header.values)),
@@ -192,9 +140,11 @@ Wire::Opened Wire::open(std::span<const std::byte> message, const Stamp& stamp) 
   return opened;
 }
 
+}  // namespace
+
 // Fills positions_, which stays as it is in the form kAll, and returns how many bytes the positions took.
 // Checks that they ascend and lie in the part, so that decode_add() can add without looking.
-std::size_t Wire::read_positions(const Opened& opened) {
+std::size_t Wire::read_positions(const OpenMessage& opened) {
   const Header& header = opened.header;
   require(header.count <= header.entries, "wire: header announces ", header.count, " of ", header.entries,
           " entries");
@@ -225,7 +175,7 @@ std::size_t Wire::read_positions(const Opened& opened) {
 }
 
 // Decodes into values_. open() has checked that the bytes are there.
-void Wire::read_values(std::span<const std::byte> bytes, const Opened& opened, std::size_t count) {
+void Wire::read_values(std::span<const std::byte> bytes, const OpenMessage& opened, std::size_t count) {
   values_.resize(count);
   switch (static_cast<Values>(opened.header.values)) {
     case Values::fp32:
@@ -242,7 +192,7 @@ std::size_t Wire::decode_add(std::span<const std::byte> message, const Stamp& st
                              std::span<float> dense) {
   require(dense.size() == stamp.entries, "wire: room for ", dense.size(), " entries found, ", stamp.entries,
           " expected");
-  const Opened opened = open(message, stamp);
+  const OpenMessage opened = open(message, stamp);
   const std::size_t used = read_positions(opened);
   read_values(opened.body.subspan(used), opened, opened.header.count);
   if (opened.header.form == kAll) {

@@ -6,22 +6,12 @@
 #include <string_view>
 #include <vector>
 
+#include "gravac/wire/message.h"
 #include "gravac/wire/sparse.h"
+#include "gravac/wire/message.h"
 #include "gravac/wire/values.h"
 
 namespace gravac {
-
-// Says which step, decision and part of the gradient a message belongs to. A receiver refuses a message whose
-// stamp is not the one it expects: ranks that got out of step then fail at once, instead of training on
-// mixed gradients.
-struct Stamp {
-  std::uint64_t step = 0;
-  std::uint64_t plan = 0;     // digest of what all ranks decided (Order::digest)
-  std::uint32_t begin = 0;    // the message holds entries of
-  std::uint32_t entries = 0;  // [begin, begin + entries) of the gradient
-
-  bool operator==(const Stamp&) const = default;
-};
 
 // Turns the chosen entries of a gradient into the bytes of a message, and adds a received message to a dense
 // array. docs/wire_format.md describes the format. Keeps its buffers, so that after the first messages it
@@ -44,15 +34,13 @@ class Wire {
                          std::span<float> dense);
 
  private:
-  struct Opened;
   void begin(Values values, const Stamp& stamp, std::size_t count, std::size_t body_bound);
   void write_at(std::size_t offset, std::size_t value);
   std::uint8_t append_positions(SparseView sparse, const Stamp& stamp, Values values);
   void append_values(std::span<const float> values, Values form);
   std::span<const std::byte> finish();
-  static Opened open(std::span<const std::byte> message, const Stamp& stamp);
-  std::size_t read_positions(const Opened& opened);
-  void read_values(std::span<const std::byte> bytes, const Opened& opened, std::size_t count);
+  std::size_t read_positions(const OpenMessage& opened);
+  void read_values(std::span<const std::byte> bytes, const OpenMessage& opened, std::size_t count);
 
   std::vector<std::byte> message_;  // the message being written; longer than it, so that it need not grow
   std::size_t size_ = 0;            // bytes written so far

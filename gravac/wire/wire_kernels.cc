@@ -11,6 +11,8 @@
 #include <hwy/foreach_target.h>  // compiles this file once per instruction set
 #include <hwy/highway.h>
 
+#include "gravac/wire/half_vectors.h"
+
 #ifndef GRAVAC_WIRE_KERNELS_ONCE
 #define GRAVAC_WIRE_KERNELS_ONCE
 namespace gravac {
@@ -54,18 +56,10 @@ namespace gravac::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using DF = hn::ScalableTag<float>;
-using DI = hn::RebindToSigned<DF>;
 using DU = hn::RebindToUnsigned<DF>;
 using VF = hn::Vec<DF>;
-using VI = hn::Vec<DI>;
-using MI = hn::Mask<DI>;
 constexpr DF df;
-constexpr DI di;
 constexpr DU du;
-
-HWY_INLINE VI Magnitudes(VF x) {
-  return hn::And(hn::BitCast(di, x), hn::Set(di, 0x7fffffff));
-}
 
 std::uint32_t GreatestMagnitude(const float* values, std::size_t n) {
   std::uint32_t greatest = 0;  // a plain loop becomes vectors of this instruction set
@@ -73,47 +67,8 @@ std::uint32_t GreatestMagnitude(const float* values, std::size_t n) {
   return greatest;
 }
 
-using DH = hn::Rebind<std::uint16_t, DI>;
+using DH = HalvesOf<DF>;
 constexpr DH dh;
-
-// fp16 by hand. REQUIRES: |value| < 2^15.
-HWY_INLINE hn::Vec<DH> ToFp16(VF value) {
-  const VI bits = hn::BitCast(di, value), rest = Magnitudes(value);
-  const VI sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(di, 0x8000));
-  // Numbers below 2^-14 are multiples of 2^-24: adding 0.5 leaves them in the lowest bits, rounded.
-  const VF half = hn::Set(df, 0.5f);
-  const VI small = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(df, rest), half)), hn::BitCast(di, half));
-  // Others lose 13 bits, rounded to nearest, ties to even; the exponent's bias goes from 127 to 15.
-  const VI odd = hn::And(hn::ShiftRight<13>(rest), hn::Set(di, 1));
-  const VI rebias = hn::Set(di, static_cast<std::int32_t>(0xc8000fffu));
-  const VI large = hn::And(hn::ShiftRight<13>(hn::Add(hn::Add(rest, rebias), odd)), hn::Set(di, 0x7fff));
-  const MI is_small = hn::Lt(rest, hn::Set(di, 0x38800000));
-  return hn::DemoteTo(dh, hn::Or(sign, hn::IfThenElse(is_small, small, large)));
-}
-
-HWY_INLINE VF FromFp16(hn::Vec<DH> half) {
-  const VI bits = hn::PromoteTo(di, half), rest = hn::And(bits, hn::Set(di, 0x7fff));
-  const VI sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(di, 0x8000))), placed = hn::ShiftLeft<13>(rest);
-  // The bits in place, times the difference of the biases; infinities and NaN keep their meaning.
-  const VI finite = hn::BitCast(di, hn::Mul(hn::BitCast(df, placed), hn::Set(df, 0x1p112f)));
-  const VI special = hn::Or(placed, hn::Set(di, 0x7f800000));
-  const MI is_finite = hn::Lt(rest, hn::Set(di, 0x7c00));
-  return hn::BitCast(df, hn::Or(sign, hn::IfThenElse(is_finite, finite, special)));
-}
-
-// Rounds to nearest, ties to even, by adding half of what is cut off; not up to infinity.
-HWY_INLINE hn::Vec<DH> ToBf16(VF value) {
-  const VI bits = hn::BitCast(di, value), infinity = hn::Set(di, 0x7f800000);
-  const VI odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(di, 1));
-  const VI rounded = hn::Add(hn::Add(bits, hn::Set(di, 0x7fff)), odd);
-  const MI overflown = hn::Eq(hn::And(rounded, infinity), infinity);
-  const VI upper = hn::ShiftRight<16>(hn::IfThenElse(overflown, bits, rounded));
-  return hn::DemoteTo(dh, hn::And(upper, hn::Set(di, 0xffff)));
-}
-
-HWY_INLINE VF FromBf16(hn::Vec<DH> half) {
-  return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(di, half)));
-}
 
 // Writes halves for whole vectors of values; the remainder in a copy.
 template <class To, class From>
@@ -156,23 +111,23 @@ HWY_INLINE void ReadHalves(const std::byte* bytes, float* values, std::size_t n,
 void WriteFp16(const float* values, std::size_t n, float scale, float back, std::byte* out, float* decoded) {
   const VF up = hn::Set(df, scale), down = hn::Set(df, back);
   WriteHalves(
-      values, n, out, decoded, [&](VF value) HWY_ATTR { return ToFp16(hn::Mul(value, up)); },
-      [&](hn::Vec<DH> half) HWY_ATTR { return hn::Mul(FromFp16(half), down); });
+      values, n, out, decoded, [&](VF value) HWY_ATTR { return ToFp16(df, hn::Mul(value, up)); },
+      [&](hn::Vec<DH> half) HWY_ATTR { return hn::Mul(FromFp16(df, half), down); });
 }
 
 void ReadFp16(const std::byte* bytes, float back, float* values, std::size_t n) {
   const VF down = hn::Set(df, back);
-  ReadHalves(bytes, values, n, [&](hn::Vec<DH> half) HWY_ATTR { return hn::Mul(FromFp16(half), down); });
+  ReadHalves(bytes, values, n, [&](hn::Vec<DH> half) HWY_ATTR { return hn::Mul(FromFp16(df, half), down); });
 }
 
 void WriteBf16(const float* values, std::size_t n, std::byte* out, float* decoded) {
   WriteHalves(
-      values, n, out, decoded, [](VF value) HWY_ATTR { return ToBf16(value); },
-      [](hn::Vec<DH> half) HWY_ATTR { return FromBf16(half); });
+      values, n, out, decoded, [](VF value) HWY_ATTR { return ToBf16(df, value); },
+      [](hn::Vec<DH> half) HWY_ATTR { return FromBf16(df, half); });
 }
 
 void ReadBf16(const std::byte* bytes, float* values, std::size_t n) {
-  ReadHalves(bytes, values, n, [](hn::Vec<DH> half) HWY_ATTR { return FromBf16(half); });
+  ReadHalves(bytes, values, n, [](hn::Vec<DH> half) HWY_ATTR { return FromBf16(df, half); });
 }
 
 // About how many bits a block takes if each of its numbers has `low_bits` low bits.

@@ -115,7 +115,7 @@ TEST(Wire, RefusesFormsItDoesNotKnow) {
   const Stamp stamp{.step = 2, .plan = 3, .entries = 100};
   const auto message = copy(wire.encode(every(3, 0, 100), stamp, Values::fp32));
   std::vector<float> dense(100, 0);
-  for (const auto& [at, value] : {std::pair{5, 3}, {5, 255}, {6, 3}}) {  // the form, the form, the values
+  for (const auto& [at, value] : {std::pair{5, 4}, {5, 255}, {6, 3}}) {  // the form, the form, the values
     auto other = message;
     other[static_cast<std::size_t>(at)] = static_cast<std::byte>(value);
     const auto bytes = std::span<const std::byte>(other);

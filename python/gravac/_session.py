@@ -93,6 +93,7 @@ class Session:
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "gravac")
         self._engine: Any = None
         self._to_load: Optional[State] = None
+        self._rate_dropped = False  # learning_rate_dropped() was called before there was an engine
 
     def __del__(self) -> None:
         if not hasattr(self, "_thread"):
@@ -185,6 +186,17 @@ class Session:
         if self._engine is not None:
             self._engine.pause()
 
+    def learning_rate_dropped(self) -> None:
+        """The schedule has lowered the learning rate; to be called on all ranks, between two steps.
+
+        Policy "accordion" then compresses all layers by factor_min until it next compares norms. Other policies
+        do nothing.
+        """
+        if self._engine is not None:
+            self._engine.learning_rate_dropped()
+        else:
+            self._rate_dropped = True
+
     def state_dict(self) -> State:
         """All state of this rank, between steps: tensors, numbers and text. Save one per rank."""
         if self._engine is None:
@@ -234,6 +246,12 @@ class Session:
         state, self._to_load = self._to_load, None
         self._engine.load(_plain(state))
         self._scale = float(state["loss scale"]) if self._scaler is not None else None
+
+    def _tell_drop(self) -> None:
+        """Tells a new engine, and what was loaded into it, of a learning rate that dropped before."""
+        if self._rate_dropped:
+            self._engine.learning_rate_dropped()
+        self._rate_dropped = False
 
 
 def _plain(state: State) -> State:
@@ -299,10 +317,18 @@ def _difference(ranks: List[List[int]], names: List[str], check_every: int) -> s
 
 def described(
     parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module]
-) -> List[Tuple[str, int, str]]:
-    """Name, size and type of each parameter, for the engine; named by place if there is no model to ask."""
+) -> List[Tuple[str, int, int, str]]:
+    """Name, size, rows and type of each parameter, for the engine; named by place if there is no model to ask.
+
+    A parameter with two or more dimensions is a matrix of shape[0] rows to compressors that want matrices.
+    """
     names = {id(p): name for name, p in model.named_parameters()} if model is not None else {}
     return [
-        (names.get(id(p), f"{i}: {tuple(p.shape)}"), p.numel(), _STORED_AS.get(p.dtype, "fp32"))
+        (
+            names.get(id(p), f"{i}: {tuple(p.shape)}"),
+            p.numel(),
+            p.shape[0] if p.dim() >= 2 else 1,
+            _STORED_AS.get(p.dtype, "fp32"),
+        )
         for i, p in enumerate(parameters)
     ]

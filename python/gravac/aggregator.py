@@ -142,6 +142,10 @@ class Optimizer(torch.optim.Optimizer):
         """Every gradient is 0, in its place, whatever set_to_none says."""
         self.aggregator.zero_grad()
 
+    def learning_rate_dropped(self) -> None:
+        """The schedule has lowered the learning rate; see Aggregator."""
+        self.aggregator.learning_rate_dropped()
+
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         raise Error("optimizer: parameters are fixed; make a new one")
 

@@ -152,6 +152,7 @@ class GravacState(Session):
             if before is not None:
                 self._engine.load(before)
         self._load_now()
+        self._tell_drop()
         self._follow_scale()  # this step's gradients have the scale of now, the state that of when it was saved
 
     def _runs(self) -> List[torch.Tensor]:

@@ -368,6 +368,58 @@ def test_a_state_made_before_the_group_still_finds_the_others(tmp_path):
         assert torch.equal(one, expected)
 
 
+ACCORDION = dict(policy="accordion", factor_min=4, factor_max=100, interval=1, spacing=3, exchange="all-gather")
+
+
+def dropped(rank, kind):
+    """The entries sent in each step of equal gradients; the learning rate drops before the sixth."""
+    fixture = Fixture(kind, **ACCORDION)
+    sent = []
+    for step in range(9):
+        if step == 5:
+            fixture.state.learning_rate_dropped()
+        fixture.step(gradients_of(rank, 0))
+        sent.append(fixture.state.report()["entries_sent"])
+    return sent
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_accordion_compresses_little_after_a_drop_of_the_learning_rate(kind):
+    for sent in run(2, dropped, kind):
+        low, high = sent[0], sent[4]
+        assert low > 10 * high
+        assert sent == [low] * 4 + [high] + [low] * 2 + [high] * 2  # until the next comparison
+
+
+def dropped_before(rank):
+    """The same for a state that was loaded before its engine was made, and for an optimizer."""
+    first = Fixture("hook", **ACCORDION)
+    for _ in range(5):
+        first.step(gradients_of(rank, 0))
+    second = Fixture("hook", **ACCORDION)
+    second.state.load_state_dict(through_file(first.state.state_dict()))
+    second.state.learning_rate_dropped()
+    second.step(gradients_of(rank, 0))
+    sent = [first.state.report()["entries_sent"], second.state.report()["entries_sent"]]
+
+    model = Fed()
+    optimizer = gravac.Optimizer(torch.optim.SGD(model.parameters(), 0.01), model, **ACCORDION)
+    for step in range(6):
+        if step == 5:
+            optimizer.learning_rate_dropped()
+        model(gradients_of(rank, 0)).backward()
+        optimizer.step()
+        sent.append(optimizer.aggregator.report()["entries_sent"])
+        optimizer.zero_grad()
+    return sent
+
+
+def test_a_drop_is_told_before_the_first_step_and_through_an_optimizer():
+    for high, low, *others in run(2, dropped_before):
+        assert low > 10 * high
+        assert others == [low] * 4 + [high, low]
+
+
 def paused(rank, kind):
     """The computing seconds of a step after a pause that was told and one that was not, and how long at most."""
     fixture = Fixture(kind, **STATIC)
@@ -390,3 +442,17 @@ def test_a_pause_that_is_told_does_not_count_as_computing(kind):
     (told, since), (untold, _) = run(1, paused, kind)[0]
     assert told <= since
     assert untold >= 0.1
+
+
+def test_the_engine_is_told_the_first_dimension_of_every_parameter():
+    shapes = [(), (5,), (4, 3), (8, 2, 3, 3), (1, 7), (0, 7)]
+    described = gravac._session.described([torch.nn.Parameter(torch.zeros(shape)) for shape in shapes], None)
+    assert [(size, rows) for _, size, rows, _ in described] == [(1, 1), (5, 1), (12, 4), (144, 8), (7, 1), (0, 0)]
+
+
+def test_refuses_a_state_of_parameters_of_another_shape():
+    state = gravac.Aggregator(torch.nn.Linear(3, 4, bias=False)).state_dict()
+    gravac.Aggregator(torch.nn.Linear(3, 4, bias=False)).load_state_dict(state)
+    other = gravac.Aggregator(torch.nn.Linear(4, 3, bias=False))  # as many entries, and the same name
+    with pytest.raises(gravac.Error, match="layout is"):
+        other.load_state_dict(state)

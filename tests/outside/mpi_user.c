@@ -7,7 +7,7 @@
 
 int main(void) {
   const char* name = "weight";
-  const size_t size = 1000;
+  const size_t size = 1000, rows = 20, wrong_rows = 30;
   static float gradient[1000], weights[1000];
   size_t i;
   int step;
@@ -16,8 +16,13 @@ int main(void) {
     return puts("policy=clever was accepted"), 1;
   if (!strstr(gravac_error(), "no such policy 'clever'")) return puts(gravac_error()), 1;
 
-  g = gravac_create_mpi("policy=static factor=1 memory=momentum masking=false momentum=0.5 weight-decay=0.1",
-                        &name, &size, 1, 60);
+  if (gravac_create_matrices_mpi("", &name, &size, &wrong_rows, 1, 60) != NULL)
+    return puts("30 rows of 1000 entries were accepted"), 1;
+  if (!strstr(gravac_error(), "has 30 rows")) return puts(gravac_error()), 1;
+
+  g = gravac_create_matrices_mpi(
+      "policy=static factor=1 memory=momentum masking=false momentum=0.5 weight-decay=0.1", &name, &size,
+      &rows, 1, 60);
   if (!g) return puts(gravac_error()), 1;
   /* Both ranks have the same gradient, so that the mean is the update of momentum SGD with weight decay. */
   for (step = 0; step < 3; ++step) {

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 
 namespace gravac {
 namespace {
@@ -54,7 +54,7 @@ class Dgc final : public Threshold {
 
 }  // namespace
 
-std::unique_ptr<Compressor> make_dgc() {
+std::unique_ptr<Selector> make_dgc() {
   return std::make_unique<Dgc>();
 }
 

@@ -3,12 +3,12 @@
 // every entry is equally likely, none is drawn twice, positions come out ascending without sorting,
 // and the energy that is kept varies less than with k free draws.
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 
 namespace gravac {
 namespace {
 
-class RandomK final : public Compressor {
+class RandomK final : public Selector {
  public:
   void pick(std::span<const float> values, std::size_t keep, const Draw& draw,
             std::vector<std::uint32_t>& picked) const override {
@@ -36,7 +36,7 @@ class RandomK final : public Compressor {
 
 }  // namespace
 
-std::unique_ptr<Compressor> make_randomk() {
+std::unique_ptr<Selector> make_randomk() {
   return std::make_unique<RandomK>();
 }
 

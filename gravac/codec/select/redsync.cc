@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 
 namespace gravac {
 namespace {
@@ -65,7 +65,7 @@ class RedSync final : public Threshold {
 
 }  // namespace
 
-std::unique_ptr<Compressor> make_redsync() {
+std::unique_ptr<Selector> make_redsync() {
   return std::make_unique<RedSync>();
 }
 

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 
 namespace gravac {
 namespace {
@@ -92,7 +92,7 @@ class Sidco final : public Threshold {
 
 }  // namespace
 
-std::unique_ptr<Compressor> make_sidco() {
+std::unique_ptr<Selector> make_sidco() {
   return std::make_unique<Sidco>();
 }
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 #include "gravac/codec/select/survey.h"
 #include "gravac/util/kernels.h"
 #include "gravac/util/require.h"
@@ -28,7 +28,8 @@ std::vector<Range> ranges_of(const Layout& layout, Granularity granularity) {
 struct Step::State {
   StepOptions options;
   std::size_t entries;
-  std::vector<Range> ranges;
+  std::vector<Range> segments;
+  std::vector<Range> ranges;  // from which entries are chosen
   Survey survey;
   Memory residual;
   std::uint64_t steps = 0;
@@ -49,8 +50,9 @@ struct Step::State {
   State(const Layout& layout, const StepOptions& given)
       : options(given),
         entries(layout.entries()),
+        segments(ranges_of(layout, Granularity::layer)),
         ranges(ranges_of(layout, given.granularity)),
-        survey(ranges, make_compressor(given.compressor), given.threads),
+        survey(ranges, make_selector(given.compressor), given.threads),
         residual("residual", given.feedback ? entries : 0) {}
 
   void begin(std::span<const float> given) {
@@ -213,6 +215,32 @@ Measurement Step::measure_dense(std::span<const float> gradient) {
   }
   s.open = s.dense_only = true;
   return {.energy = {entered, dense, dense, dense}, .minimum_kept = s.entries, .candidate_kept = s.entries};
+}
+
+Norms Step::norms() const {
+  State& s = *state_;
+  require(s.open, "step: no norms without an open step; call measure first");
+  const auto sum_of_norms = [](const std::vector<double>& energies) {
+    double sum = 0;
+    for (const double energy : energies) sum += std::sqrt(energy);
+    return sum;
+  };
+  std::vector<double> entered, all;
+  for (const Range& segment : s.segments) {
+    const std::span<const float> gradient = s.gradient.subspan(segment.begin, segment.size);
+    entered.push_back(energy(gradient));
+    if (!s.dense_only || s.residual.zero()) continue;
+    all.push_back(energy_of_sum(gradient, s.residual.values().subspan(segment.begin, segment.size)));
+  }
+  Norms norms{.entered = sum_of_norms(entered)};
+  if (s.dense_only) {
+    norms.minimum = norms.candidate = s.residual.zero() ? norms.entered : sum_of_norms(all);
+    return norms;
+  }
+  norms.candidate = sum_of_norms(s.survey.energies(s.level_of(Send::candidate), s.segments));
+  norms.minimum = s.levels == 1 ? norms.candidate
+                                : sum_of_norms(s.survey.energies(s.level_of(Send::minimum), s.segments));
+  return norms;
 }
 
 SparseView Step::take(Send level) {

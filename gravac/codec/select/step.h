@@ -68,6 +68,10 @@ class Step {
   // discard() can close it.
   Measurement measure_dense(std::span<const float> gradient);
 
+  // The norms of the layout's segments, added up: of the gradient, and of what survives at each level. Costs
+  // a read of the gradient and one of gradient + residual for each level. REQUIRES: a step is open.
+  Norms norms() const;
+
   // Closes the step: returns the entries that survived at `level` (minimum or candidate). They are valid
   // until the next measure(). The residual keeps all other entries.
   SparseView take(Send level);

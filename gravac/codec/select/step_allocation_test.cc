@@ -44,7 +44,7 @@ TEST(StepAllocation, TheCounterCounts) {
 }
 
 TEST(StepAllocation, AWarmStepAllocatesNothing) {
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     for (const Granularity granularity : {Granularity::global, Granularity::layer}) {
       for (const unsigned threads : {1u, 2u}) {
         const std::size_t n = 70'000;  // more than a chunk of the fused pass, so that two threads have work

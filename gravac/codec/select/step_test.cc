@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <cmath>
 #include <limits>
 
 #include "gravac/policy/gain.h"
@@ -115,6 +116,49 @@ TEST_P(EveryStep, ObeysTheLaws) {
   }
 }
 
+// The norms of the layout's segments, added up.
+double sum_of_norms(std::span<const float> values, const Layout& layout) {
+  double sum = 0;
+  for (const Segment& segment : layout.segments()) {
+    sum += std::sqrt(testing::plain_energy(values.subspan(segment.begin, segment.size)));
+  }
+  return sum;
+}
+
+TEST_P(EveryStep, NormsAreThoseOfWhatEntersAndOfWhatIsTaken) {
+  for (const std::size_t n : {0, 1, 9, 1000, 65'537}) {
+    const Layout layout = uneven_layout(n);
+    for (const std::string& kind : testing::kKinds) {
+      for (const bool feedback : {true, false}) {
+        Step step(layout, {.compressor = GetParam().compressor,
+                           .granularity = GetParam().granularity,
+                           .feedback = feedback,
+                           .threads = GetParam().threads});
+        unsigned seed = 0;
+        for (const Case& c : kCases) {
+          SCOPED_TRACE(kind + " " + std::to_string(n) + " case " + std::to_string(seed));
+          const auto& gradient = gradient_of(kind, n, 1 + seed++ % 2);
+          const Measurement found = step.measure(gradient, c.plan, c.expected);
+          const Norms norms = step.norms();
+          const double entered = sum_of_norms(gradient, layout);
+          ASSERT_NEAR(norms.entered, entered, 1e-5 * entered);
+          std::vector<float> taken(n, 0);
+          if (c.taken == Send::dense) {
+            step.take_dense(taken);
+            ASSERT_LE(norms.minimum, (1 + 1e-6) * sum_of_norms(taken, layout));
+            continue;
+          }
+          const SparseView sent = step.take(c.taken);
+          for (std::size_t i = 0; i < sent.size(); ++i) taken[sent.positions[i]] = sent.values[i];
+          const double expected = sum_of_norms(taken, layout);
+          ASSERT_NEAR(norms.of(c.taken), expected, 1e-9 * expected);
+          ASSERT_EQ(sent.size(), c.taken == Send::minimum ? found.minimum_kept : found.candidate_kept);
+        }
+      }
+    }
+  }
+}
+
 // The level with fewer entries is chosen from the survivors of the other.
 TEST_P(EveryStep, NestsTheLevels) {
   for (const std::string& kind : testing::kKinds) {
@@ -148,7 +192,7 @@ TEST_P(EveryStep, GivesTheSameAnswerAgain) {
 
 std::vector<Setting> settings() {
   std::vector<Setting> all;
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     for (const Granularity granularity : {Granularity::global, Granularity::layer}) {
       for (const unsigned threads : {1u, 2u}) all.push_back({compressor, granularity, threads});
     }
@@ -210,7 +254,7 @@ TEST(TopKStep, TwoLevelsEqualDirectCompression) {
 // A wrong guess costs time only: entries and what is kept are the same to the bit. Energies are added up in
 // another order.
 TEST(Step, ResultsDoNotDependOnTheGuessOfWhatWillBeTaken) {
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     for (const std::size_t n : {1000, 65'537}) {
       for (const Send taken : {Send::minimum, Send::candidate}) {
         std::vector<Measurement> found;
@@ -236,7 +280,7 @@ TEST(Step, ResultsDoNotDependOnTheGuessOfWhatWillBeTaken) {
 
 TEST(Step, ResultsDoNotDependOnTheNumberOfThreads) {
   const std::size_t n = 1'000'000;
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     for (const Granularity granularity : {Granularity::global, Granularity::layer}) {
       std::vector<Measurement> found;
       std::vector<Sparse> sent;
@@ -257,8 +301,8 @@ TEST(Step, ResultsDoNotDependOnTheNumberOfThreads) {
 }
 
 TEST(Step, GainFallsAsTheFactorRises) {
-  for (const std::string& compressor : testing::all_compressors()) {
-    if (!make_compressor(compressor)->threshold()) continue;  // random entries may gain more by chance
+  for (const std::string& compressor : testing::all_selectors()) {
+    if (!make_selector(compressor)->threshold()) continue;  // random entries may gain more by chance
     for (const std::string& kind : testing::kKinds) {
       double last = 1;
       for (const double factor : {1.0, 5.0, 25.0, 125.0, 625.0}) {
@@ -276,7 +320,7 @@ TEST(Step, GainFallsAsTheFactorRises) {
 TEST(Step, ConservesOverTwoHundredRandomSteps) {
   EXPECT_TRUE(rc::check([] {
     const std::size_t n = *rc::gen::inRange<std::size_t>(1, 3000);
-    const auto compressor = *rc::gen::elementOf(testing::all_compressors());
+    const auto compressor = *rc::gen::elementOf(testing::all_selectors());
     Step step(uneven_layout(n), {.compressor = compressor,
                                  .granularity = *rc::gen::element(Granularity::global, Granularity::layer)});
     std::mt19937 random(*rc::gen::arbitrary<unsigned>());
@@ -364,7 +408,7 @@ TEST(Step, DiscardLeavesTheResidualAsItWas) {
 }
 
 TEST(Step, BadNumbersAreReportedAndLeaveTheResidualAlone) {
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
                             -std::numeric_limits<float>::infinity(), 1e38f}) {
       Step step(Layout(5000), {.compressor = compressor});
@@ -389,7 +433,7 @@ TEST(Step, BadNumbersAreReportedAndLeaveTheResidualAlone) {
 }
 
 TEST(Step, ZerosAndDenormalsAreOrdinaryInput) {
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     for (const float value : {0.0f, -0.0f, 1e-45f, -1e-40f}) {
       Step step(Layout(5000), {.compressor = compressor});
       const Measurement found = step.measure(std::vector<float>(5000, value), {10, 100});
@@ -421,6 +465,47 @@ TEST(Step, ADenseStepTakesEverythingAndEmptiesTheResidual) {
   step.take_dense(out);
   EXPECT_EQ(out, all);
   EXPECT_EQ(copy(step.residual().values()), std::vector<float>(1000, 0));
+}
+
+TEST(Step, NormsOfADenseStepAreThoseOfAllThatWouldBeSent) {
+  const std::size_t n = 5000;
+  const Layout layout = uneven_layout(n);
+  Step step(layout, {});
+  for (const unsigned seed : {1u, 2u, 3u}) {
+    const auto& gradient = gradient_of("student", n, seed);
+    step.measure_dense(gradient);
+    const Norms norms = step.norms();
+    std::vector<float> all(n);
+    step.take_dense(all);
+    EXPECT_NEAR(norms.entered, sum_of_norms(gradient, layout), 1e-5 * norms.entered);
+    EXPECT_NEAR(norms.minimum, sum_of_norms(all, layout), 1e-5 * norms.minimum);
+    EXPECT_EQ(norms.candidate, norms.minimum);
+    if (seed == 1) {
+      EXPECT_EQ(norms.minimum, norms.entered);  // there is no residual yet
+    }
+    step.measure(gradient, {10, 10});
+    step.take(Send::candidate);
+  }
+}
+
+TEST(Step, NormsFollowThresholdsToo) {
+  const std::size_t n = 5000;
+  const Layout layout = uneven_layout(n);
+  const auto& gradient = gradient_of("gauss", n);
+  for (const std::size_t most : {Thresholds::kNoLimit, std::size_t{100}}) {
+    for (const Send expected : {Send::minimum, Send::candidate}) {
+      for (const Send level : {Send::minimum, Send::candidate}) {
+        Step step(layout, {});
+        step.measure_above(gradient, {1e-3f, 2e-3f, most, most}, expected);
+        const Norms norms = step.norms();
+        std::vector<float> taken(n, 0);
+        const SparseView sent = step.take(level);
+        for (std::size_t i = 0; i < sent.size(); ++i) taken[sent.positions[i]] = sent.values[i];
+        EXPECT_GT(sent.size(), 50u);
+        EXPECT_NEAR(norms.of(level), sum_of_norms(taken, layout), 1e-9 * norms.of(level));
+      }
+    }
+  }
 }
 
 TEST(Step, ADiscardedStepDoesNotChangeTheNextRandomDraw) {
@@ -461,7 +546,7 @@ TEST(Step, ContinuesToTheBitFromARestoredState) {
     step.measure(gradient_of("gauss", 65'537, seed), {10, 100});
     return step.take(Send::candidate).copy();
   };
-  for (const std::string& compressor : testing::all_compressors()) {
+  for (const std::string& compressor : testing::all_selectors()) {
     Step a(Layout(65'537), {.compressor = compressor}), b(Layout(65'537), {.compressor = compressor});
     run(a, 1);
     run(a, 2);

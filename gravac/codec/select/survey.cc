@@ -18,7 +18,7 @@ double square(float x) {
 
 }  // namespace
 
-Survey::Survey(std::vector<Range> ranges, std::unique_ptr<Compressor> compressor, unsigned threads)
+Survey::Survey(std::vector<Range> ranges, std::unique_ptr<Selector> compressor, unsigned threads)
     : ranges_(std::move(ranges)), compressor_(std::move(compressor)), workers_(threads) {
   split(threads);
 }
@@ -337,6 +337,40 @@ void Survey::pick_levels(Found& found) {
     }
     found.kept[few] += inner.size() - inner_begin;
   }
+}
+
+// The cut of the range that a position is in. Empty ranges begin where the next one does, so the last of
+// those that begin there is the one.
+const Cut& Survey::cut_at(int level, std::size_t position) const {
+  const auto after = std::ranges::upper_bound(ranges_, position, {}, &Range::begin);
+  return levels_[level].settled[static_cast<std::size_t>(after - ranges_.begin()) - 1].cut;
+}
+
+// Entries that the pass has collected are zero in the residual, and so add nothing there; they are added from
+// where they were collected. Without a residual nothing was set to zero.
+std::vector<double> Survey::energies(int level, std::span<const Range> parts) const {
+  std::vector<double> sums(parts.size(), 0);
+  std::size_t part = 0;
+  const auto add = [&](std::size_t position, float value) {  // positions come in ascending order
+    while (position >= parts[part].begin + parts[part].size) ++part;
+    sums[part] += square(value);
+  };
+  if (!compressor_->threshold()) {
+    for (const std::uint32_t position : levels_[level].picked) add(position, source()[position]);
+    return sums;
+  }
+  for (std::size_t p = 0; p < parts.size(); ++p) {
+    const auto [begin, size] = parts[p];
+    if (size > 0) sums[p] = settle_at(cut_at(level, begin), {source() + begin, size}, begin).energy;
+  }
+  for (const Piece& piece : pieces_) {
+    for (std::size_t i = 0; i < piece.collected.size && input_.residual; ++i) {
+      const std::uint32_t position = piece.collected.positions[i];
+      const float value = piece.collected.values[i];
+      if (cut_at(level, position).keeps(value, position)) add(position, value);
+    }
+  }
+  return sums;
 }
 
 SparseView Survey::take(int level) {

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 #include "gravac/codec/select/histogram.h"
 #include "gravac/codec/select/settle.h"
 #include "gravac/util/buffer.h"
@@ -57,7 +57,7 @@ struct Input {
 // proof; the passes are in kernels.h.
 class Survey {
  public:
-  Survey(std::vector<Range> ranges, std::unique_ptr<Compressor> compressor, unsigned threads);
+  Survey(std::vector<Range> ranges, std::unique_ptr<Selector> compressor, unsigned threads);
 
   // How many entries to keep of each range, at one level.
   using Keep = std::vector<std::size_t>;
@@ -81,6 +81,10 @@ class Survey {
   Found run(const Input& input, std::span<const std::uint32_t> thresholds,
             std::span<const std::size_t> most = {});
   bool by_magnitude() const { return compressor_->threshold() != nullptr; }
+
+  // The energy of one level's survivors of the last run, separately for each of `parts`, which are
+  // consecutive and each within one range. Costs a read of all entries.
+  std::vector<double> energies(int level, std::span<const Range> parts) const;
 
   // Hands out the survivors of one level of the last run and sets them to zero in the residual. The
   // view is valid until the next run.
@@ -136,6 +140,7 @@ class Survey {
   Settled settle_threshold(int level, std::size_t range);
   Settled settle_plainly(int level, std::size_t range);
   int smaller_level(std::size_t range) const;
+  const Cut& cut_at(int level, std::size_t position) const;
   void nest(std::size_t range);
   void pick_levels(Found& found);
   SparseView take_collected();
@@ -149,7 +154,7 @@ class Survey {
   std::span<const float> source_of(const Range& range) const { return {source() + range.begin, range.size}; }
 
   std::vector<Range> ranges_;
-  std::unique_ptr<Compressor> compressor_;
+  std::unique_ptr<Selector> compressor_;
   Workers workers_;
   std::vector<Chunk> chunks_;             // by position
   std::vector<std::size_t> first_chunk_;  // range r has the chunks [first_chunk_[r], first_chunk_[r + 1])

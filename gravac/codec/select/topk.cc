@@ -2,7 +2,7 @@
 // equal choices. The work is in exact_band() and exact_cut() (histogram.h), which the other compressors use,
 // too.
 
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 
 namespace gravac {
 namespace {
@@ -21,7 +21,7 @@ class TopK final : public Threshold {
 
 }  // namespace
 
-std::unique_ptr<Compressor> make_topk() {
+std::unique_ptr<Selector> make_topk() {
   return std::make_unique<TopK>();
 }
 

@@ -19,12 +19,12 @@ class Threshold;
 // Chooses which entries of a gradient to send. Everything else about compression (layers, levels, residuals,
 // energies, bytes) is common code: step.h, survey.h. Compressors hold no state, so equal arguments give
 // equal choices, and one object may be used by several threads.
-class Compressor {
+class Selector {
  public:
-  virtual ~Compressor() = default;
+  virtual ~Selector() = default;
 
   // Appends the positions of about `keep` of `values` to `picked`, in ascending order. Exact compressors pick
-  // exactly `keep`. Estimators may pick fewer or more, within the limits of the table (CompressorInfo),
+  // exactly `keep`. Estimators may pick fewer or more, within the limits of the table (SelectorInfo),
   // and at least one. `draw` is for compressors that use random numbers.
   // REQUIRES: 1 <= keep <= values.size().
   virtual void pick(std::span<const float> values, std::size_t keep, const Draw& draw,
@@ -38,7 +38,7 @@ class Compressor {
 // (survey.h) serves all of them. Before the pass guess() estimates the threshold from a sample; the pass
 // counts how many entries reach it; and if accepts() refuses that number, cut() finds the threshold by the
 // compressor's own definition, which costs several more reads of the gradient.
-class Threshold : public Compressor {
+class Threshold : public Selector {
  public:
   // Where the threshold for `keep` entries probably lies: a band of magnitudes, within which the caller finds
   // it exactly (topk), or a single threshold (lo == hi) that is used if accepts() agrees (estimators).
@@ -70,20 +70,20 @@ class Threshold : public Compressor {
 };
 
 // A line of the table of compressors, compressors.def.
-struct CompressorInfo {
+struct SelectorInfo {
   std::string_view name;
   std::string_view description;   // one sentence
   bool shared_positions = false;  // all ranks pick the same positions, which then need not be sent
   // Asked for `keep` entries it picks at least fewest * keep and at most most * keep.
   double fewest = 1, most = 1;
-  std::unique_ptr<Compressor> (*make)() = nullptr;
+  std::unique_ptr<Selector> (*make)() = nullptr;
 };
 
-std::span<const CompressorInfo> compressors();
-std::span<const std::string_view> compressor_names();
+std::span<const SelectorInfo> selectors();
+std::span<const std::string_view> selector_names();
 
 // The entry of the table, or a new compressor, called `name`. Throw Error that lists the known names.
-const CompressorInfo& compressor_info(std::string_view name);
-std::unique_ptr<Compressor> make_compressor(std::string_view name);
+const SelectorInfo& selector_info(std::string_view name);
+std::unique_ptr<Selector> make_selector(std::string_view name);
 
 }  // namespace gravac

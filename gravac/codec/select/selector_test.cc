@@ -1,4 +1,4 @@
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -18,16 +18,16 @@ using testing::gradient_of;
 
 const std::vector<double> kFactors = {1, 1.5, 4, 10, 100, 1000};
 
-class EveryCompressor : public ::testing::TestWithParam<std::string> {
+class EverySelector : public ::testing::TestWithParam<std::string> {
  protected:
   std::vector<std::uint32_t> pick(std::span<const float> values, std::size_t keep, Draw draw = {}) {
     std::vector<std::uint32_t> picked;
-    make_compressor(GetParam())->pick(values, keep, draw, picked);
+    make_selector(GetParam())->pick(values, keep, draw, picked);
     return picked;
   }
 };
 
-TEST_P(EveryCompressor, PicksAsManyAsTheTableAllows) {
+TEST_P(EverySelector, PicksAsManyAsTheTableAllows) {
   for (const std::string& kind : testing::kKinds) {
     for (const std::size_t n : testing::kSizes) {
       if (n == 0) continue;
@@ -41,12 +41,12 @@ TEST_P(EveryCompressor, PicksAsManyAsTheTableAllows) {
   }
 }
 
-TEST_P(EveryCompressor, PicksAscendingPositionsOnceEachAndAppends) {
+TEST_P(EverySelector, PicksAscendingPositionsOnceEachAndAppends) {
   EXPECT_TRUE(rc::check([&](const std::vector<float>& values, unsigned seed) {
     RC_PRE(!values.empty());
     const std::size_t keep = 1 + seed % values.size();
     std::vector<std::uint32_t> picked = {7};
-    make_compressor(GetParam())->pick(values, keep, {seed, 0, 0}, picked);
+    make_selector(GetParam())->pick(values, keep, {seed, 0, 0}, picked);
     RC_ASSERT(picked[0] == 7u);
     picked.erase(picked.begin());
     RC_ASSERT(!picked.empty());
@@ -55,17 +55,17 @@ TEST_P(EveryCompressor, PicksAscendingPositionsOnceEachAndAppends) {
   }));
 }
 
-TEST_P(EveryCompressor, PicksTheSamePositionsForTheSameDraw) {
+TEST_P(EverySelector, PicksTheSamePositionsForTheSameDraw) {
   const auto& values = gradient_of("student", 65'537);
   EXPECT_EQ(pick(values, 655, {5, 6, 7}), pick(values, 655, {5, 6, 7}));
 }
 
-TEST_P(EveryCompressor, PicksAllEntriesIfAskedForAll) {
+TEST_P(EverySelector, PicksAllEntriesIfAskedForAll) {
   const auto& values = gradient_of("gauss", 1000);
   EXPECT_EQ(pick(values, 1000).size(), 1000u);
 }
 
-TEST_P(EveryCompressor, PicksSomethingFromSingleZeroAndDenormalEntries) {
+TEST_P(EverySelector, PicksSomethingFromSingleZeroAndDenormalEntries) {
   EXPECT_EQ(pick(std::vector<float>{0.0f}, 1), (std::vector<std::uint32_t>{0}));
   EXPECT_FALSE(pick(std::vector<float>(5000, 0.0f), 50).empty());
   EXPECT_FALSE(pick(std::vector<float>(5000, 1e-44f), 50).empty());
@@ -76,8 +76,8 @@ TEST_P(EveryCompressor, PicksSomethingFromSingleZeroAndDenormalEntries) {
 
 // How far a compressor may miss `keep` is written twice, in the table and in its accepts(); the two must
 // agree.
-TEST_P(EveryCompressor, AcceptsOnlyWhatTheTableAllows) {
-  const auto compressor = make_compressor(GetParam());
+TEST_P(EverySelector, AcceptsOnlyWhatTheTableAllows) {
+  const auto compressor = make_selector(GetParam());
   const Threshold* threshold = compressor->threshold();
   if (!threshold) return;
   for (const std::size_t keep : {1, 2, 10, 999}) {
@@ -90,27 +90,27 @@ TEST_P(EveryCompressor, AcceptsOnlyWhatTheTableAllows) {
 }
 
 // The positions that the table calls the same on all ranks must not depend on a rank's own gradient.
-TEST_P(EveryCompressor, PicksTheSamePositionsOnAllRanksExactlyIfTheTableSaysSo) {
+TEST_P(EverySelector, PicksTheSamePositionsOnAllRanksExactlyIfTheTableSaysSo) {
   const bool same = pick(gradient_of("gauss", 1000), 100) == pick(gradient_of("student", 1000), 100);
-  EXPECT_EQ(same, compressor_info(GetParam()).shared_positions);
+  EXPECT_EQ(same, selector_info(GetParam()).shared_positions);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, EveryCompressor, ::testing::ValuesIn(testing::all_compressors()),
+INSTANTIATE_TEST_SUITE_P(All, EverySelector, ::testing::ValuesIn(testing::all_selectors()),
                          [](const auto& test) { return test.param; });
 
 TEST(Compressors, HaveACompleteTable) {
-  EXPECT_EQ(testing::table_defects(compressors()), "");
-  for (const CompressorInfo& info : compressors()) {
+  EXPECT_EQ(testing::table_defects(selectors()), "");
+  for (const SelectorInfo& info : selectors()) {
     EXPECT_TRUE(0 < info.fewest && info.fewest <= 1 && 1 <= info.most) << info.name;
   }
 }
 
 TEST(Compressors, UnknownNamesAreRefusedWithTheKnownOnes) {
   try {
-    make_compressor("top-k");
+    make_selector("top-k");
     FAIL() << "accepted";
   } catch (const Error& error) {
-    EXPECT_EQ(error.what(), "compressor: no such compressor 'top-k'; known: " + listed(compressor_names()));
+    EXPECT_EQ(error.what(), "compressor: no such compressor 'top-k'; known: " + listed(selector_names()));
   }
 }
 
@@ -120,13 +120,13 @@ TEST(TopK, IsExactAndBreaksTiesByLowestPosition) {
     const std::vector<float> values(small.begin(), small.end());
     const std::size_t keep = 1 + pick % values.size();
     std::vector<std::uint32_t> picked;
-    make_compressor("topk")->pick(values, keep, {}, picked);
+    make_selector("topk")->pick(values, keep, {}, picked);
     RC_ASSERT(picked == testing::plain_topk(values, keep));
   }));
 }
 
 TEST(RandomK, DoesNotLookAtTheValues) {
-  const auto randomk = make_compressor("randomk");
+  const auto randomk = make_selector("randomk");
   std::vector<std::uint32_t> a, b;
   randomk->pick(gradient_of("gauss", 1000), 100, {1, 2, 3}, a);
   randomk->pick(gradient_of("student", 1000), 100, {1, 2, 3}, b);
@@ -134,7 +134,7 @@ TEST(RandomK, DoesNotLookAtTheValues) {
 }
 
 TEST(RandomK, DrawsDifferentEntriesInDifferentStepsSegmentsAndSeeds) {
-  const auto randomk = make_compressor("randomk");
+  const auto randomk = make_selector("randomk");
   std::set<std::vector<std::uint32_t>> choices;
   for (const Draw draw : {Draw{0, 0, 0}, Draw{1, 0, 0}, Draw{0, 1, 0}, Draw{0, 0, 1}}) {
     std::vector<std::uint32_t> picked;
@@ -145,7 +145,7 @@ TEST(RandomK, DrawsDifferentEntriesInDifferentStepsSegmentsAndSeeds) {
 }
 
 TEST(RandomK, ReachesEveryEntryEquallyOften) {
-  const auto randomk = make_compressor("randomk");
+  const auto randomk = make_selector("randomk");
   constexpr std::size_t kEntries = 97, kKeep = 13, kDraws = 20'000;
   std::vector<std::size_t> counts(kEntries, 0);
   const std::vector<float> values(kEntries, 1);

@@ -1,4 +1,4 @@
-#include "gravac/codec/select/compressor.h"
+#include "gravac/codec/select/selector.h"
 
 #include <cmath>
 
@@ -7,20 +7,20 @@
 namespace gravac {
 
 // compressors.def is included twice: once to declare the functions make_NAME(), once to fill the table.
-#define COMPRESSOR(name, ...) std::unique_ptr<Compressor> make_##name();
-#include "gravac/codec/select/compressors.def"
-#undef COMPRESSOR
+#define SELECTOR(name, ...) std::unique_ptr<Selector> make_##name();
+#include "gravac/codec/select/selectors.def"
+#undef SELECTOR
 
 namespace {
 
 // The words of compressors.def for shared_positions.
 constexpr bool own_of_each_rank = false, same_on_all_ranks = true;
 
-constexpr CompressorInfo kCompressors[] = {
-#define COMPRESSOR(name, positions, fewest, most, description) \
+constexpr SelectorInfo kSelectors[] = {
+#define SELECTOR(name, positions, fewest, most, description) \
   {#name, description, positions, fewest, most, make_##name},
-#include "gravac/codec/select/compressors.def"
-#undef COMPRESSOR
+#include "gravac/codec/select/selectors.def"
+#undef SELECTOR
 };
 
 }  // namespace
@@ -49,21 +49,21 @@ void Threshold::pick(std::span<const float> values, std::size_t keep, const Draw
   }
 }
 
-std::span<const CompressorInfo> compressors() {
-  return kCompressors;
+std::span<const SelectorInfo> selectors() {
+  return kSelectors;
 }
 
-std::span<const std::string_view> compressor_names() {
-  static const std::vector<std::string_view> names = names_of(kCompressors);
+std::span<const std::string_view> selector_names() {
+  static const std::vector<std::string_view> names = names_of(kSelectors);
   return names;
 }
 
-const CompressorInfo& compressor_info(std::string_view name) {
-  return entry_named(kCompressors, name, "compressor", "compressor");
+const SelectorInfo& selector_info(std::string_view name) {
+  return entry_named(kSelectors, name, "compressor", "compressor");
 }
 
-std::unique_ptr<Compressor> make_compressor(std::string_view name) {
-  return compressor_info(name).make();
+std::unique_ptr<Selector> make_selector(std::string_view name) {
+  return selector_info(name).make();
 }
 
 }  // namespace gravac
