@@ -27,6 +27,7 @@ _started = 0
 LIMIT = 120.0  # seconds: generous, for what takes a second on a quiet machine
 SHAPES = [(40, 30), (40,), (1,), (25, 41), (), (7,)]
 SIZES = [torch.Size(shape).numel() for shape in SHAPES]
+ROWS = [shape[0] if len(shape) > 1 else 1 for shape in SHAPES]
 
 
 class Fed(torch.nn.Module):
