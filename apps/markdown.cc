@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "apps/catalog.h"
+#include "gravac/codec/compressors.h"
+#include "gravac/codec/quantise/quantisers.h"
 #include "gravac/codec/select/selector.h"
 #include "gravac/comm/route.h"
 #include "gravac/config.h"
@@ -112,10 +114,18 @@ std::string kept(const SelectorInfo& info) {
 std::string compressor_table() {
   std::vector<Row> rows;
   for (const SelectorInfo& info : selectors()) {
-    rows.push_back({code(info.name), kept(info), info.shared_positions ? "the same" : "each its own",
+    rows.push_back({code(info.name), kept(info) + (info.shared_positions ? " values" : " positions and values"),
                     std::string(info.description)});
   }
-  return table({"compressor", "entries it keeps", "positions on the workers", "what it does"}, rows);
+  for (const QuantiserInfo& info : quantisers()) {
+    rows.push_back({code(info.name), (info.bits > 0 ? std::to_string(info.bits) : "1 to 8") + " bits of every entry",
+                    std::string(info.description)});
+  }
+  for (const CompressorInfo& info : compressors()) {
+    if (info.as_payloads) continue;
+    rows.push_back({code(info.name), "two factors of every matrix", std::string(info.description)});
+  }
+  return table({"compressor", "what a worker sends", "what it does"}, rows);
 }
 
 std::string policy_table() {

@@ -202,6 +202,10 @@ Options options_for_engine(const Checked& in) {
   if (in.text("memory") == "momentum") {
     for (const char* name : {"momentum", "weight-decay", "clip"}) options[name] = in.text(name);
   }
+  // Bits and ranks stand for a static factor, which the summary should say, too.
+  if (in.given("bits") || in.given("rank")) {
+    options["policy"] = in.given("policy") ? in.text("policy") : "static";
+  }
   return options;
 }
 
