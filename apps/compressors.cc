@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "gravac/codec/select/selector.h"
-#include "gravac/codec/select/step.h"
-#include "gravac/policy/gain.h"
+#include "gravac/codec/compressors.h"
+#include "gravac/comm/thread_comm.h"
+#include "gravac/engine.h"
 #include "gravac/util/kernels.h"
 
 namespace gravac::apps {
@@ -34,29 +35,48 @@ double milliseconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 struct Row {
-  std::size_t kept = 0;
+  double factor = 1;  // that it really was
   double gain = 0;
   double milliseconds = 0;
 };
 
-// The second of two steps is timed: the first pays for memory never touched before.
+// The rows of a matrix that is about as square as the number of entries allows, for powersgd.
+std::size_t rows_of(std::size_t entries) {
+  auto rows = static_cast<std::size_t>(std::sqrt(static_cast<double>(entries)));
+  while (entries % rows != 0) --rows;
+  return rows;
+}
+
+// One worker alone: what it would send to others it sends to itself. The second of two steps, both without a
+// residual, is timed: the first pays for memory never touched before.
 Row compress(const std::string& compressor, double factor, const std::vector<float>& gradient,
              const CompressorsOptions& options) {
+  Layout layout;
+  layout.add("gradient", gradient.size(), rows_of(gradient.size()));
+  EngineOptions how;
+  how.step = {.compressor = compressor, .threads = options.threads, .seed = options.seed};
+  if (compressor_info(compressor).as_payloads) how.route = Route::all_gather;
+  ThreadGroup alone(1);
+  const auto comm = alone.join(0);
+  SteadyClock clock;
+  const auto engine = make_aggregator(layout, {make_static_policy(factor), how}, *comm, clock);
+  const Checkpoint fresh = engine->save();
   Row row;
-  Step step(Layout(gradient.size()),
-            {.compressor = compressor, .threads = options.threads, .seed = options.seed});
-  for (int round = 0; round < 2; ++round) {
-    if (round == 1) {
-      step.restore({});
-      std::ranges::fill(step.residual().values(), 0.0f);
-    }
+  for (int step = 0; step < 2; ++step) {
+    engine->load(fresh);
+    std::vector<float> mean = gradient;
+    engine->ready(0, mean);
     const auto start = std::chrono::steady_clock::now();
-    const Measurement found = step.measure(gradient, {factor, factor});
-    row.kept = step.take(Send::candidate).size();
-    row.milliseconds = milliseconds_since(start);
-    row.gain = gain(Gain::error_fed, found.energy, Send::candidate);
+    const StepReport report = engine->finish(1);
+    row = {report.factor, report.gain_error_fed[1], milliseconds_since(start)};
   }
   return row;
+}
+
+// Factors that a compressor can do.
+std::vector<double> factors_of(const CompressorInfo& info) {
+  if (info.selects || !info.as_payloads) return {10, 100, 1000};
+  return {4, 8, 32};
 }
 
 }  // namespace
@@ -66,17 +86,18 @@ void show_compressors(const CompressorsOptions& options) {
   std::printf("A gradient of %zu entries (%.0f MB), %u thread%s, %s\n\n", gradient.size(),
               static_cast<double>(gradient.size()) * 4e-6, options.threads, options.threads == 1 ? "" : "s",
               simd_name());
-  std::printf("%-10s %8s %12s %12s %8s %10s\n", "compressor", "factor", "k wanted", "k kept", "gain", "ms");
-  for (const std::string_view name : selector_names()) {
-    for (const double factor : {10.0, 100.0, 1000.0}) {
-      const Row row = compress(std::string(name), factor, gradient, options);
-      std::printf("%-10s %7.0fx %12zu %12zu %8.3f %10.2f\n", std::string(name).c_str(), factor,
-                  keep_count(gradient.size(), factor), row.kept, row.gain, row.milliseconds);
+  std::printf("%-10s %10s %10s %8s %10s\n", "compressor", "asked for", "factor", "gain", "ms");
+  for (const CompressorInfo& info : compressors()) {
+    for (const double factor : factors_of(info)) {
+      const Row row = compress(std::string(info.name), factor, gradient, options);
+      std::printf("%-10s %9.0fx %9.1fx %8.3f %10.2f\n", std::string(info.name).c_str(), factor, row.factor,
+                  row.gain, row.milliseconds);
     }
   }
   std::printf(
-      "\ngain: the share of the gradient's energy (sum of squares) in the entries kept.\n"
-      "ms: a whole step: add the residual, measure, choose, hand out, keep the rest.\n");
+      "\nfactor: how many times fewer numbers of 32 bits are sent than there are entries.\n"
+      "gain: the share of the gradient's energy (sum of squares) that arrives; of quantisers 1 / (1 + error / energy).\n"
+      "ms: a whole step of one worker: add the residual, measure, compress, decode, keep the rest.\n");
 }
 
 }  // namespace gravac::apps

@@ -11,8 +11,8 @@ struct CompressorsOptions {
   std::uint64_t seed = 1;
 };
 
-// Compresses one made-up gradient with every compressor at 10x to 1000x and
-// prints what was kept, how much energy survived and how long it took.
+// Compresses one made-up gradient with every compressor at three factors and prints the factor that this
+// really was, the gain and how long it took.
 void show_compressors(const CompressorsOptions& options);
 
 }  // namespace gravac::apps
