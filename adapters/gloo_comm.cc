@@ -1,5 +1,6 @@
 #include "adapters/gloo_comm.h"
 
+#include <csignal>
 #include <future>
 #include <sstream>
 #include <thread>
@@ -84,6 +85,14 @@ Joined join_in_time(const GlooOptions& options) {
   return joined.get();
 }
 
+// Gloo writes by writev(2). If the other rank has just died, that sends us SIGPIPE, which would end this
+// process without a word. Handlers of the program stay.
+void ignore_broken_pipes() {
+  struct sigaction now = {};
+  sigaction(SIGPIPE, nullptr, &now);
+  if (now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
 class GlooComm final : public Comm {
  public:
   explicit GlooComm(const GlooOptions& options) : options_(options) {
@@ -158,6 +167,7 @@ class GlooComm final : public Comm {
 }  // namespace
 
 std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options) {
+  ignore_broken_pipes();
   return std::make_unique<GlooComm>(options);
 }
 

@@ -27,7 +27,8 @@ struct GlooOptions {
 
 // Ranks that are processes and exchange by Gloo, through torch's process group. Waits until all ranks
 // have arrived. Throws Error that lists the missing ranks; or if another process has the same rank; or
-// if another rank was started with a different number of ranks.
+// if another rank was started with a different number of ranks. The process ignores SIGPIPE from then on,
+// unless it has a handler for it.
 std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options);
 
 }  // namespace gravac

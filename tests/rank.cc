@@ -274,6 +274,7 @@ int main(int argc, char** argv) {
 #ifdef GRAVAC_GLOO
     if (!out.empty()) wait_for_start(out, gloo.rank, gloo.size);
     const auto comm = gravac::make_gloo_comm(gloo);
+    raise(SIGPIPE);  // as when Gloo writes to a rank that has died: must not end this one
 #else
     const auto comm = gravac::make_mpi_comm(gloo.timeout);
 #endif
