@@ -1,14 +1,16 @@
 // Writes the first inputs of the fuzzers: payloads of every compressor in every format of values, and
 // checkpoints with the state of every policy. From valid inputs a fuzzer gets deeper in minutes than from
 // nothing in days.
-// Usage: fuzz_seeds FOLDER_FOR_MESSAGES FOLDER_FOR_CHECKPOINTS
+// Usage: fuzz_seeds FOLDER_FOR_MESSAGES FOLDER_FOR_QUANTISED_MESSAGES FOLDER_FOR_CHECKPOINTS
 
 #include <fstream>
 #include <string>
 
 #include "gravac/checkpoint.h"
+#include "gravac/codec/quantise/quantisers.h"
 #include "gravac/codec/select/selector.h"
 #include "gravac/config.h"
+#include "gravac/wire/quantised_wire.h"
 #include "gravac/wire/wire.h"
 
 namespace {
@@ -58,6 +60,25 @@ void write_payloads(const std::string& folder) {
   }
 }
 
+// A message of every format, about the layout that fuzz_quantised.cc expects.
+void write_quantised(const std::string& folder) {
+  Layout layout;
+  for (const std::size_t size : {300, 1, 0, 128}) layout.add(std::to_string(size), size);
+  Quantiser quantiser{Runs(layout)};
+  const QuantisedWire wire(quantiser);
+  std::vector<float> gradient;
+  for (std::size_t i = 0; i < layout.entries(); ++i) gradient.push_back(static_cast<float>(i * 7919 % 1000) - 500);
+  std::vector<std::byte> message;
+  for (const QuantiserInfo& info : quantisers()) {
+    for (const double factor : {4, 5, 6, 7, 8, 10, 16, 32}) {
+      Codes codes;
+      quantiser.quantise(0, quantiser.runs().size(), gradient, {}, info.format(factor), {}, codes);
+      wire.encode(codes, 0, quantiser.runs().size(), wire.stamp_of(0, quantiser.runs().size(), 1, 2), message);
+      write(folder, message);
+    }
+  }
+}
+
 void write_checkpoints(const std::string& folder) {
   Checkpoint checkpoint;
   write(folder, checkpoint.to_bytes());
@@ -79,8 +100,9 @@ void write_checkpoints(const std::string& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   write_messages(argv[1]);
   write_payloads(argv[1]);
-  write_checkpoints(argv[2]);
+  write_quantised(argv[2]);
+  write_checkpoints(argv[3]);
 }

@@ -60,7 +60,9 @@ class SometimesDense final : public Policy {
   PolicyState save() const override { return inner_->save(); }
   void load(const PolicyState& state) override { inner_->load(state); }
   std::unique_ptr<Policy> clone() const override { return std::make_unique<SometimesDense>(inner_->clone()); }
+  Needs needs() const override { return inner_->needs(); }
   std::size_t observe_interval() const override { return inner_->observe_interval(); }
+  bool observes() const override { return inner_->observes(); }
   void observe(std::span<const double> norms) override { inner_->observe(norms); }
   std::span<const double> segment_factors() const override { return inner_->segment_factors(); }
 

@@ -43,7 +43,7 @@ Measurement SelectingCodec::measure(std::span<const float> gradient, std::span<c
   measured_ = found.finite;
   if (!found.finite) return found;
   if (request.needs.sum) found.statistics.sum = sum_of(entered);
-  if (request.needs.norms) found.statistics.norms = step_.norms();
+  if (request.needs.norms && request.plan) found.statistics.norms = step_.norms();
   return found;
 }
 
