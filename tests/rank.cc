@@ -73,7 +73,7 @@ class SometimesDense final : public Policy {
   unsigned step_ = 0;
 };
 
-// A policy of the table that changes its factors often enough for a run of 100 steps.
+// A policy of the table that changes its factors often enough for a run of 50 steps.
 EngineSetup setup_of(const std::string& policy, const Layout& layout, std::size_t ranks) {
   Options options = options_from_string(
       "factor=20 factor-min=5 factor-max=40 ladder=geometric epsilon=0.4 window=5 smoothing=0.5 interval=3");
@@ -96,10 +96,10 @@ struct Selection {
   Values values = Values::fp32;
 };
 
-// Runs 100 steps. Throws Error unless all ranks get the same means, dense steps equal a plain all-reduce,
+// Runs 50 steps. Throws Error unless all ranks get the same means, dense steps equal a plain all-reduce,
 // and nothing is lost: the gradients of all ranks add up to the means that arrived plus the residuals.
 void run(Comm& comm, const Selection& selection) {
-  const std::size_t n = 2000, steps = 100;
+  const std::size_t n = 2000, steps = 50;
   const std::string what = selection.compressor + ", " + selection.policy + ", " +
                            (selection.route ? std::string(to_string(*selection.route)) : "auto");
   SteadyClock clock;
@@ -124,10 +124,10 @@ void run(Comm& comm, const Selection& selection) {
     require(plain == gradient, "a dense step differs from a plain all-reduce with ", what);
   }
   // Both kinds of steps must have been tested.
-  require(dense >= 5, dense, " dense steps found, at least 5 expected with ", what);
+  require(dense >= 3, dense, " dense steps found, at least 3 expected with ", what);
   require(dense < steps || selection.policy != "static", "only dense steps found with ", what);
   const auto pending = testing::residual_of(aggregator);
-  for (std::size_t i = 0; i < n; ++i) lost[i] -= pending[i];
+  for (std::size_t i = 0; i < pending.size(); ++i) lost[i] -= pending[i];  // empty if nothing is ever kept
   std::vector<float> total(lost.begin(), lost.end());
   comm.all_reduce(total);
   for (const float x : total)
