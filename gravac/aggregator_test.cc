@@ -63,7 +63,7 @@ class EveryAggregator : public ::testing::TestWithParam<Setting> {};
 // waits: sum over ranks of gradients = ranks * sum of means + sum of residuals.
 TEST_P(EveryAggregator, AgreesAndConserves) {
   const Setting& s = GetParam();
-  const std::size_t n = 600, steps = 200;
+  const std::size_t n = 600, steps = 60;
   const Layout layout = uneven_layout(n);
   std::vector<std::vector<float>> results(s.ranks), left(s.ranks);
   std::vector<double> in(n, 0), out(n, 0);

@@ -115,11 +115,10 @@ class Settings {
     }
     const bool by_rank = reader_.text("compressor") == "powersgd" && reader_.text("policy") == "accordion";
     for (const auto& [rank, factor] : {std::pair("rank-max", "factor-min"), {"rank-min", "factor-max"}}) {
-      require(by_rank || !reader_.given(rank), "options: ", rank,
-              " is for compressor powersgd with policy accordion");
+      if (!by_rank) continue;  // ignored, as options of other policies are
       require(!reader_.given(rank) || !reader_.given(factor), "options: ", rank, " and ", factor,
-              " are both given");
-      if (by_rank && !reader_.given(factor)) {
+              " are both given; one follows from the other");
+      if (!reader_.given(factor)) {
         options[factor] = exactly(factor_of(layout_, reader_.number<std::size_t>(rank)));
       }
     }

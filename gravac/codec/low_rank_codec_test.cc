@@ -259,8 +259,8 @@ TEST(LowRankCodec, OptionsThatDoNotFitAreRefusedByName) {
   EXPECT_EQ(refusal("compressor=powersgd policy=accordion"), "accepted");
   EXPECT_EQ(refusal("compressor=powersgd policy=accordion rank-min=2 rank-max=5"), "accepted");
   EXPECT_EQ(refusal("compressor=topk rank=4"), "options: rank is for compressor powersgd, 'topk' found");
-  EXPECT_EQ(refusal("compressor=powersgd rank-max=5"),
-            "options: rank-max is for compressor powersgd with policy accordion");
+  EXPECT_EQ(refusal("compressor=powersgd policy=accordion rank-max=5 factor-min=3"),
+            "options: rank-max and factor-min are both given; one follows from the other");
   EXPECT_EQ(refusal("compressor=powersgd exchange=all-gather"),
             "exchange: all-gather found; this compressor adds up what it sends: auto or shared expected");
   EXPECT_EQ(refusal("compressor=powersgd granularity=layer"),
