@@ -170,7 +170,12 @@ TEST(Options, DefaultsOfTheTableAreThoseOfTheEngine) {
                without = make_setup({{"policy", told["policy"]}}, Layout(10), 4);
     for (int step = 0; step < 3000; ++step) {
       const double kept = step % 900 < 500 ? 0.99 : 0.65;
-      const Energy energy{.entered = 1, .dense = 1, .minimum = kept, .candidate = kept * kept};
+      const Statistics rank{.entries = 10, .sum = kept, .norms = {1, kept, kept}};
+      const Energy energy{.entered = 1,
+                          .dense = 1,
+                          .minimum = kept,
+                          .candidate = kept * kept,
+                          .ranks = std::span(&rank, 1)};
       const auto plan = with.policy->plan();
       const double factor = plan ? plan->candidate : 1;
       for (Policy* policy : {with.policy.get(), without.policy.get()}) {
@@ -188,7 +193,7 @@ TEST(Options, DefaultsOfTheTableAreThoseOfTheEngine) {
 }
 
 TEST(Options, GoToTheEngineOnlyWhereTheyDifferFromItsDefaults) {
-  EXPECT_EQ(parse("policy=progress factor=100.0 momentum=0.5 clip=3").engine, Options());
+  EXPECT_EQ(parse("policy=progress epsilon=0.70 momentum=0.5 clip=3").engine, Options());
   EXPECT_EQ(parse("policy=static factor=20 seed=3").engine,
             (Options{{"policy", "static"}, {"factor", "20"}, {"seed", "3"}}));
 }
