@@ -1,7 +1,8 @@
-// Writes the first inputs of the fuzzers: payloads of every compressor in every format of values, and
-// checkpoints with the state of every policy. From valid inputs a fuzzer gets deeper in minutes than from
-// nothing in days.
-// Usage: fuzz_seeds FOLDER_FOR_MESSAGES FOLDER_FOR_CHECKPOINTS
+// Writes the first inputs of the fuzzers: payloads of every compressor in every format of values, quantised
+// payloads of every format, and checkpoints with the state of every policy. From valid inputs a fuzzer gets
+// deeper in minutes than from nothing in days.
+//
+// Usage: fuzz_seeds FOLDER_FOR_MESSAGES FOLDER_FOR_CHECKPOINTS FOLDER_FOR_QUANTISED_MESSAGES
 
 #include <fstream>
 #include <string>
@@ -9,6 +10,7 @@
 #include "gravac/checkpoint.h"
 #include "gravac/codec/select/compressor.h"
 #include "gravac/config.h"
+#include "gravac/wire/quantised_wire.h"
 #include "gravac/wire/wire.h"
 
 namespace {
@@ -28,7 +30,7 @@ void write(const std::string& folder, std::span<const std::byte> bytes) {
 // Payloads whose positions are all, half, some and few of the entries: each is encoded in another form.
 void write_messages(const std::string& folder) {
   Wire wire;
-  for (const Values values : {Values::fp32, Values::fp16, Values::bf16}) {
+  for (const Values values : kEveryValues) {
     for (const std::uint32_t stride : {1u, 2u, 7u, 60u}) {
       Sparse sparse;
       for (std::uint32_t i = 0; i < 400; i += stride) {
@@ -49,12 +51,39 @@ void write_payloads(const std::string& folder) {
   for (std::uint32_t i = 0; i < kEntries; ++i) gradient.push_back(static_cast<float>(i * 7919 % kEntries));
   Wire wire;
   for (const CompressorInfo& info : compressors()) {
-    for (const Values values : {Values::fp32, Values::fp16, Values::bf16}) {
+    for (const Values values : kEveryValues) {
       Sparse sparse;
       info.make()->pick(gradient, 40, {}, sparse.positions);
       for (const std::uint32_t i : sparse.positions) sparse.values.push_back(gradient[i]);
       write(folder, wire.encode(sparse, {1, 2, 0, kEntries}, values));
     }
+  }
+}
+
+// Messages of segments such as fuzz_quantised.cc expects: their runs are full, short, and of one entry.
+void write_quantised(const std::string& folder) {
+  for (const std::size_t rest : {0, 8, 200}) {
+    Layout layout;
+    for (const std::size_t size : {std::size_t{1}, std::size_t{130}, std::size_t{300}, rest}) {
+      layout.add(std::to_string(layout.segments().size()), size);
+    }
+    std::vector<float> gradient;
+    for (std::size_t i = 0; i < layout.entries(); ++i)
+      gradient.push_back(static_cast<float>(i * 7919 % 1000) - 500);
+    Quantiser quantiser{Runs(layout)};
+    const QuantisedWire wire(quantiser);
+    const std::size_t runs = quantiser.runs().size();
+    const auto write_as = [&](const Format& format) {
+      Codes codes;
+      std::vector<std::byte> message;
+      quantiser.quantise(0, runs, gradient, {}, format, {}, codes);
+      wire.encode(codes, 0, runs, wire.stamp_of(0, runs, 1, 2), message);
+      write(folder, message);
+    };
+    for (unsigned bits = 1; bits <= 8; ++bits) write_as({Scheme::nearest, bits});
+    for (const unsigned bits : {1u, 4u, 7u}) write_as({Scheme::stochastic, bits});
+    for (const Format& format : {Format{Scheme::onebit, 1}, {Scheme::fp16, 16}, {Scheme::bf16, 16}})
+      write_as(format);
   }
 }
 
@@ -79,8 +108,9 @@ void write_checkpoints(const std::string& folder) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return 2;
+  if (argc != 4) return 2;
   write_messages(argv[1]);
   write_payloads(argv[1]);
   write_checkpoints(argv[2]);
+  write_quantised(argv[3]);
 }

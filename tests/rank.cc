@@ -141,9 +141,8 @@ void laws(Comm& comm) {
       if (info.route != Route::shared || compressors[c].shared_positions) usable.push_back(info.route);
     }
     for (std::size_t p = 0; p < policies.size(); ++p) {
-      constexpr Values kValues[] = {Values::fp32, Values::fp16, Values::bf16};
       run(comm, {std::string(compressors[c].name), std::string(policies[p].name),
-                 usable[(c + 2 * p) % usable.size()], kValues[c % 3]});
+                 usable[(c + 2 * p) % usable.size()], kEveryValues[(c + p) % std::size(kEveryValues)]});
     }
   }
   // Empty messages, and messages of a different length on each rank.

@@ -7,6 +7,7 @@
 #include "gravac/util/checksum.h"
 #include "gravac/util/kernels.h"
 #include "gravac/util/require.h"
+#include "gravac/wire/runs.h"
 
 namespace gravac {
 namespace {
@@ -44,7 +45,7 @@ std::uint64_t Order::digest() const {
 }
 
 double bytes_per_entry(double factor, Values values) {
-  const double value = values == Values::fp32 ? 4 : 2;
+  const double value = static_cast<double>(bytes_of(values, kRun)) / kRun;
   if (!(factor > 1)) return value;
   // Independent positions, as packing.h writes them: low bits, a one and the mean quotient, five
   // bits a block; or a bitmap. Positions that keep together take less.

@@ -39,6 +39,7 @@ SelectingCodec::SelectingCodec(const Layout& layout, const EngineOptions& option
   require(options.stored_as.empty() || options.stored_as.size() == layout.segments().size(),
           "codec: ", options.stored_as.size(), " types of gradients found, ", layout.segments().size(),
           " expected");
+  for (const Values type : options.stored_as) check_stored(type);
 }
 
 Measurement SelectingCodec::measure(std::span<const float> gradient, std::span<const float> weights,
