@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "gravac/util/require.h"
+#include "gravac/wire/dequantise_kernels.h"
 #include "gravac/wire/quantise_kernels.h"
 
 namespace gravac {

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "gravac/util/kernels.h"
+#include "gravac/wire/levels.h"
 #include "gravac/wire/runs.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -28,33 +29,6 @@ inline constexpr std::size_t kSums = 16;  // sums of a run, each of every 16th e
 // numbers, which no processor flushes to zero, and the inverse of a scale is finite.
 inline constexpr float kTiny = 0x1p-100f;
 
-// Levels of few bits, fitted to a Gaussian (Lloyd and Max) and scaled to integers: of magnitudes 0.4528 and
-// 1.5104, and 0.2451, 0.7560, 1.3439 and 2.1520, if the root mean square is 1.
-inline constexpr float kLevels2[] = {3, 10}, kLevels3[] = {14, 43, 77, 123};
-
-// The largest code of formats with equal steps counts from -steps to steps.
-constexpr unsigned steps_of(unsigned bits) {
-  return (1u << (bits - 1)) - 1;
-}
-
-// What a code means, in units of the run's scale, for formats of at most 8 bits: the table if there is one,
-// else the code minus `steps`.
-struct Meaning {
-  bool table = false;
-  std::uint8_t steps = 0;
-  alignas(16) std::int8_t levels[16] = {};
-};
-
-inline Meaning meaning_of(const Format& format) {
-  if (format.scheme == Scheme::stochastic && format.bits == 1) return {true, 0, {-1, 1}};
-  if (format.scheme == Scheme::nearest) {
-    if (format.bits == 1) return {true, 0, {1, -1}};
-    if (format.bits == 2) return {true, 0, {3, 10, -3, -10}};
-    if (format.bits == 3) return {true, 0, {14, 43, 77, 123, -14, -43, -77, -123}};
-  }
-  return {false, static_cast<std::uint8_t>(steps_of(format.bits))};
-}
-
 inline float from_bf16(std::uint16_t scale) {
   return std::bit_cast<float>(std::uint32_t{scale} << 16);
 }
@@ -71,11 +45,6 @@ inline float round_up_to_bf16(float x) {
 inline void write_scale(float scale, std::byte* out) {
   const auto bits = static_cast<std::uint16_t>(std::bit_cast<std::uint32_t>(scale) >> 16);
   std::memcpy(out, &bits, sizeof(bits));
-}
-inline float read_scale(const std::byte* bytes) {
-  std::uint16_t bits;
-  std::memcpy(&bits, bytes, sizeof(bits));
-  return from_bf16(bits);
 }
 
 // Whether a sum of squares in float can be trusted: squares of small numbers vanish, those of large ones
@@ -143,23 +112,6 @@ inline void pack_short(const std::uint8_t* codes, std::size_t length, unsigned b
       out[i % bytes] |= static_cast<std::byte>(field << (width * (i / bytes)));
     }
     out += bytes;
-    shift += width;
-  }
-}
-
-inline void unpack_short(const std::byte* in, std::size_t length, unsigned bits, std::uint8_t* codes) {
-  const std::size_t octets = (length + 7) / 8;
-  std::memset(codes, 0, kRun);
-  unsigned shift = 0;
-  for (const unsigned width : {8u, 4u, 2u, 1u}) {
-    if (!(bits & width)) continue;
-    const std::size_t bytes = width * octets;
-    for (std::size_t i = 0; i < length; ++i) {
-      const auto byte = std::to_integer<unsigned>(in[i % bytes]);
-      const unsigned field = (byte >> (width * (i / bytes))) & ((1u << width) - 1);
-      codes[i] = static_cast<std::uint8_t>(codes[i] | field << shift);
-    }
-    in += bytes;
     shift += width;
   }
 }
@@ -500,23 +452,6 @@ HWY_INLINE void PackField(const std::uint8_t* codes, std::byte* out) {
   }
 }
 
-// Adds the bits that PackField wrote to the codes; the first field of a code replaces it.
-template <unsigned kWidth, unsigned kShift>
-HWY_INLINE void UnpackField(const std::byte* in, std::uint8_t* codes) {
-  constexpr std::size_t kBytes = kRun / 8 * kWidth;
-  const hn::CappedTag<std::uint8_t, kBytes> d8;
-  const auto mask = hn::Set(d8, static_cast<std::uint8_t>((1u << kWidth) - 1));
-  for (std::size_t j = 0; j < kBytes; j += hn::Lanes(d8)) {
-    auto packed = hn::LoadU(d8, reinterpret_cast<const std::uint8_t*>(in) + j);
-    for (std::size_t i = 0; i < kRun; i += kBytes) {
-      auto code = hn::ShiftLeft<kShift>(hn::And(packed, mask));
-      if constexpr (kShift > 0) code = hn::Or(code, hn::Load(d8, codes + i + j));
-      hn::Store(code, d8, codes + i + j);
-      packed = hn::ShiftRight<kWidth>(packed);
-    }
-  }
-}
-
 // A code of 3, 5, 6 or 7 bits is a field of 4 or 2 bits and what is left of it.
 template <unsigned kBits>
 HWY_INLINE void Pack(const std::uint8_t* codes, std::byte* out) {
@@ -529,48 +464,36 @@ HWY_INLINE void Pack(const std::uint8_t* codes, std::byte* out) {
   }
 }
 
-template <unsigned kBits>
-HWY_INLINE void Unpack(const std::byte* in, std::uint8_t* codes) {
-  if constexpr (kBits == 8) {
-    std::memcpy(codes, in, kRun);
-  } else {
-    if constexpr (kBits & 4) UnpackField<4, 0>(in, codes);
-    if constexpr (kBits & 2) UnpackField<2, kBits & 4>(in + kRun / 8 * (kBits & 4), codes);
-    if constexpr (kBits & 1) UnpackField<1, kBits & 6>(in + kRun / 8 * (kBits & 6), codes);
-  }
-}
-
-// Calls work.operator()<bits>().
-template <class Work>
-HWY_INLINE void WithBits(unsigned bits, const Work& work) {
+// Packs the codes of a full run.
+HWY_NOINLINE void PackRun(const std::uint8_t* codes, unsigned bits, std::byte* out) {
   switch (bits) {
     case 1:
-      return work.template operator()<1>();
+      return Pack<1>(codes, out);
     case 2:
-      return work.template operator()<2>();
+      return Pack<2>(codes, out);
     case 3:
-      return work.template operator()<3>();
+      return Pack<3>(codes, out);
     case 4:
-      return work.template operator()<4>();
+      return Pack<4>(codes, out);
     case 5:
-      return work.template operator()<5>();
+      return Pack<5>(codes, out);
     case 6:
-      return work.template operator()<6>();
+      return Pack<6>(codes, out);
     case 7:
-      return work.template operator()<7>();
+      return Pack<7>(codes, out);
     default:
-      return work.template operator()<8>();
+      return Pack<8>(codes, out);
   }
 }
 
-void WriteCodes(const Run& run, unsigned bits, std::byte* out) {
+HWY_INLINE void WriteCodes(const Run& run, unsigned bits, std::byte* out) {
   if (bits == 16) {
     std::memcpy(out, run.halves, 2 * run.length);
     std::memset(out + 2 * run.length, 0, 2 * ((8 - run.length % 8) % 8));
   } else if (run.length < kRun) {
     pack_short(run.codes, run.length, bits, out);
   } else {
-    WithBits(bits, [&]<unsigned kBits>() HWY_ATTR { Pack<kBits>(run.codes, out); });
+    PackRun(run.codes, bits, out);
   }
 }
 
@@ -608,9 +531,9 @@ HWY_NOINLINE void Normalise(Run& run) {
   run.unit = power_of_two(exponent);
 }
 
-// Takes the sums that LoadRun() has left, and adds to the totals. `gradient` has run.length entries.
-template <bool kAdd, class Kind>
-HWY_INLINE void TakeSums(const float* gradient, Run& run, QuantiseTotals& totals) {
+// Takes the sums that LoadRun() has left, and adds to the totals. `gradient` has run.length entries;
+// `scaled`: the scheme has scales.
+HWY_INLINE void TakeSums(const float* gradient, bool add, bool scaled, Run& run, QuantiseTotals& totals) {
   const hn::CappedTag<std::int32_t, 4> d4;
   auto four = hn::Zero(d4);
   for (std::size_t i = 0; i < kSums; i += hn::Lanes(d4)) {
@@ -621,7 +544,7 @@ HWY_INLINE void TakeSums(const float* gradient, Run& run, QuantiseTotals& totals
   run.squares = Fold(run.sums[1]);
   run.unit = 1;
   run.unsent = 0;
-  const float entered = kAdd ? Fold(run.sums[0]) : run.squares;
+  const float entered = add ? Fold(run.sums[0]) : run.squares;
   totals.entered += is_good_sum(entered) ? entered : energy_in_double(gradient, run.length);
   const bool overflown = !(entered < 1e36f);
   if (greatest >= kHugeMagnitude || (overflown && has_huge(gradient, run.length))) totals.finite = false;
@@ -631,16 +554,25 @@ HWY_INLINE void TakeSums(const float* gradient, Run& run, QuantiseTotals& totals
   }
   const double dense = energy_in_double(run.x, run.length);
   totals.dense += dense;
-  if constexpr (std::is_same_v<Kind, Bf16>) return;  // has no scale, and takes entries as they are
+  if (!scaled) return;
   if (run.greatest >= kTiny) return Normalise(run);
   std::fill_n(run.x, kRun, 0.0f);
   run.greatest = run.squares = 0;
   run.unsent = dense;
 }
 
+// Loads `count` runs. A function of its own, like the others below that are not inlined: once for all
+// schemes, since this file takes long to compile.
+template <bool kAdd>
+HWY_NOINLINE void LoadRuns(const float* g, const float* r, bool scaled, std::size_t count, Run* runs,
+                           QuantiseTotals& totals) {
+  for (std::size_t b = 0; b < count; ++b) LoadRun<kAdd>(g + b * kRun, kAdd ? r + b * kRun : nullptr, runs[b]);
+  for (std::size_t b = 0; b < count; ++b) TakeSums(g + b * kRun, kAdd, scaled, runs[b], totals);
+}
+
 // Quantises runs, each a step at a time: what one run waits for (a square root, a division, the sum of a
 // vector) then overlaps with the work on others.
-template <bool kAdd, class Kind>
+template <class Kind>
 class QuantisePass {
  public:
   QuantisePass(const Kind& kind, const Format& format, const QuantiseInput& input, std::byte* scales,
@@ -653,38 +585,34 @@ class QuantisePass {
         codes_(codes) {}
 
   QuantiseTotals All() {
-    const std::size_t full = input_.entries / kRun * kRun;
+    const std::size_t full = input_.entries / kRun * kRun, rest = input_.entries - full;
     const float *g = input_.gradient, *r = input_.residual;
     for (std::size_t i = 0; i < full && totals_.finite; i += kBatch * kRun) {
-      Batch(g + i, kAdd ? r + i : nullptr, std::min(kBatch, (full - i) / kRun));
+      Batch(g + i, r ? r + i : nullptr, std::min(kBatch, (full - i) / kRun));
     }
-    if (full == input_.entries || !totals_.finite) return totals_;
+    if (rest == 0 || !totals_.finite) return totals_;
     alignas(64) float gradient[kRun] = {}, residual[kRun] = {};
-    std::copy(g + full, g + input_.entries, gradient);
-    if constexpr (kAdd) std::copy(r + full, r + input_.entries, residual);
-    runs_[0].length = input_.entries - full;
-    Batch(gradient, residual, 1);
+    std::copy_n(g + full, rest, gradient);
+    if (r) std::copy_n(r + full, rest, residual);
+    runs_[0].length = rest;
+    Batch(gradient, r ? residual : nullptr, 1);
     return totals_;
   }
 
  private:
   static constexpr std::size_t kBatch = 4;
 
-  HWY_INLINE void Batch(const float* g, const float* r, std::size_t count) {
-    for (std::size_t b = 0; b < count; ++b) {
-      runs_[b].number = input_.first_run + done_ + b;
-      LoadRun<kAdd>(g + b * kRun, kAdd ? r + b * kRun : nullptr, runs_[b]);
-    }
-    done_ += count;
-    for (std::size_t b = 0; b < count; ++b) TakeSums<kAdd, Kind>(g + b * kRun, runs_[b], totals_);
+  HWY_NOINLINE void Batch(const float* g, const float* r, std::size_t count) {
+    (r ? LoadRuns<true> : LoadRuns<false>)(g, r, scales_each_ > 0, count, runs_, totals_);
     if (!totals_.finite) return;
-    for (std::size_t b = 0; b < count; ++b) kind_.Start(runs_[b]);
     for (std::size_t b = 0; b < count; ++b) {
-      if (count == kBatch) {  // fetch the next one, while this one keeps the processor busy
-        for (std::size_t i = (kBatch + b) * kRun; i < (kBatch + b + 1) * kRun; i += 16) {
-          hwy::Prefetch(g + i);
-          if constexpr (kAdd) hwy::Prefetch(r + i);
-        }
+      runs_[b].number = next_++;
+      kind_.Start(runs_[b]);
+    }
+    for (std::size_t b = 0; b < count; ++b) {
+      if (count == kBatch) {  // fetch the next ones, while these keep the processor busy
+        Fetch(g + (kBatch + b) * kRun);
+        if (r) Fetch(r + (kBatch + b) * kRun);
       }
       kind_.Code(runs_[b], input_.random);
     }
@@ -693,6 +621,10 @@ class QuantisePass {
       totals_.error += kind_.Finish(run) * run.unit * run.unit + run.unsent;
       if (codes_) Write(run);
     }
+  }
+
+  static HWY_INLINE void Fetch(const float* run) {
+    for (std::size_t i = 0; i < kRun; i += 16) hwy::Prefetch(run + i);
   }
 
   HWY_INLINE void Write(const Run& run) {
@@ -708,16 +640,15 @@ class QuantisePass {
   std::size_t scales_each_;
   const QuantiseInput& input_;
   std::byte *scales_, *codes_;
-  std::size_t done_ = 0;
+  std::size_t next_ = input_.first_run;
   QuantiseTotals totals_;
   Run runs_[kBatch];
 };
 
-template <bool kAdd>
-QuantiseTotals QuantiseAs(const Format& format, const QuantiseInput& input, std::byte* scales,
-                          std::byte* codes) {
+QuantiseTotals QuantiseStretch(const Format& format, const QuantiseInput& input, std::byte* scales,
+                               std::byte* codes) {
   const auto as = [&](const auto& kind) {
-    return QuantisePass<kAdd, std::decay_t<decltype(kind)>>(kind, format, input, scales, codes).All();
+    return QuantisePass<std::decay_t<decltype(kind)>>(kind, format, input, scales, codes).All();
   };
   switch (format.scheme) {
     case Scheme::nearest:
@@ -737,145 +668,6 @@ QuantiseTotals QuantiseAs(const Format& format, const QuantiseInput& input, std:
   return {};
 }
 
-QuantiseTotals QuantiseStretch(const Format& format, const QuantiseInput& input, std::byte* scales,
-                               std::byte* codes) {
-  return input.residual ? QuantiseAs<true>(format, input, scales, codes)
-                        : QuantiseAs<false>(format, input, scales, codes);
-}
-
-// ---- From codes to entries
-
-// Turns the codes of a full run into levels, in place.
-HWY_INLINE void ToLevels(const Meaning& meaning, std::uint8_t* codes) {
-#if HWY_TARGET == HWY_SCALAR
-  for (std::size_t i = 0; i < kRun; ++i) {
-    codes[i] =
-        static_cast<std::uint8_t>(meaning.table ? meaning.levels[codes[i] & 15] : codes[i] - meaning.steps);
-  }
-#else
-  const hn::CappedTag<std::uint8_t, 64> d8;
-  const auto steps = hn::Set(d8, meaning.steps);
-  const auto table = hn::LoadDup128(d8, reinterpret_cast<const std::uint8_t*>(meaning.levels));
-  for (std::size_t i = 0; i < kRun; i += hn::Lanes(d8)) {
-    const auto code = hn::Load(d8, codes + i);
-    hn::Store(meaning.table ? hn::TableLookupBytes(table, code) : hn::Sub(code, steps), d8, codes + i);
-  }
-#endif
-}
-
-// Reads runs one after the other.
-class RunReader {
- public:
-  explicit RunReader(const CodesView& codes)
-      : format_(codes.format),
-        meaning_(meaning_of(codes.format)),
-        scales_(codes.scales),
-        codes_(codes.codes) {}
-
-  // Calls each(i, values) for all vectors of the next run, which has `length` entries.
-  template <class Each>
-  HWY_INLINE void Next(std::size_t length, const Each& each) {
-    const std::byte* in = codes_;
-    codes_ += format_.bits * ((length + 7) / 8);
-    const float scale = Scale();
-    if (format_.bits == 16) return Halves(in, length, scale, each);
-    alignas(64) std::uint8_t codes[kRun];
-    if (length < kRun) {
-      unpack_short(in, length, format_.bits, codes);
-    } else {
-      WithBits(format_.bits, [&]<unsigned kBits>() HWY_ATTR { Unpack<kBits>(in, codes); });
-    }
-    if (format_.scheme == Scheme::onebit) return Means(codes, scale, Scale(), each);
-    ToLevels(meaning_, codes);
-    const VF factor = hn::Set(df, scale);
-    const hn::Rebind<std::int8_t, DF> d8;
-    for (std::size_t i = 0; i < kRun; i += hn::Lanes(df)) {
-      const auto level = hn::LoadU(d8, reinterpret_cast<const std::int8_t*>(codes) + i);
-      each(i, hn::Mul(hn::ConvertTo(df, hn::PromoteTo(di, level)), factor));
-    }
-  }
-
- private:
-  HWY_INLINE float Scale() {
-    if (format_.scheme == Scheme::bf16) return 0;
-    const float scale = read_scale(scales_);
-    scales_ += kScaleBytes;
-    return scale;
-  }
-
-  template <class Each>
-  HWY_INLINE void Means(const std::uint8_t* codes, float positive, float negative, const Each& each) {
-    const VF yes = hn::Set(df, -negative), no = hn::Set(df, positive);
-    const hn::Rebind<std::uint8_t, DF> d8;
-    for (std::size_t i = 0; i < kRun; i += hn::Lanes(df)) {
-      const VI code = hn::PromoteTo(di, hn::LoadU(d8, codes + i));
-      each(i, hn::IfThenElse(hn::RebindMask(df, hn::Gt(code, hn::Zero(di))), yes, no));
-    }
-  }
-
-  template <class Each>
-  HWY_INLINE void Halves(const std::byte* in, std::size_t length, float scale, const Each& each) {
-    alignas(64) std::uint16_t padded[kRun];
-    const auto* halves = reinterpret_cast<const std::uint16_t*>(in);
-    if (length < kRun) {
-      std::memset(padded, 0, sizeof(padded));
-      std::memcpy(padded, in, 2 * length);
-      halves = padded;
-    }
-    const VF factor = hn::Set(df, scale);
-    const HalvesOf<DF> dh;
-    for (std::size_t i = 0; i < kRun; i += hn::Lanes(df)) {
-      const auto half = hn::LoadU(dh, halves + i);
-      each(i, format_.scheme == Scheme::fp16 ? hn::Mul(FromFp16(df, half), factor) : FromBf16(df, half));
-    }
-  }
-
-  Format format_;
-  Meaning meaning_;
-  const std::byte *scales_, *codes_;
-};
-
-// Calls each(i, values) for the vectors of all full runs. The entries of a short run are decoded, and
-// last(i, value) is called for each.
-template <class Each, class Last>
-HWY_INLINE void DecodeRuns(const CodesView& view, std::size_t entries, const Each& each, const Last& last) {
-  RunReader reader(view);
-  std::size_t begin = 0;
-  for (; begin + kRun <= entries; begin += kRun) {
-    reader.Next(kRun, [&](std::size_t i, VF values) HWY_ATTR { each(begin + i, values); });
-  }
-  if (begin == entries) return;
-  alignas(64) float decoded[kRun];
-  reader.Next(entries - begin,
-              [&](std::size_t i, VF values) HWY_ATTR { hn::Store(values, df, decoded + i); });
-  for (std::size_t i = 0; begin + i < entries; ++i) last(begin + i, decoded[i]);
-}
-
-void DecodeStretchAdd(const CodesView& codes, std::size_t entries, float scale, float* out) {
-  const VF factor = hn::Set(df, scale);
-  DecodeRuns(
-      codes, entries,
-      [&](std::size_t i, VF values)
-          HWY_ATTR { hn::StoreU(hn::Add(hn::LoadU(df, out + i), hn::Mul(values, factor)), df, out + i); },
-      [&](std::size_t i, float value) HWY_ATTR { out[i] += value * scale; });
-}
-
-void DecodeStretch(const CodesView& codes, std::size_t entries, float* out) {
-  DecodeRuns(
-      codes, entries, [&](std::size_t i, VF values) HWY_ATTR { hn::StoreU(values, df, out + i); },
-      [&](std::size_t i, float value) HWY_ATTR { out[i] = value; });
-}
-
-void KeepRest(const CodesView& codes, std::size_t entries, const float* gradient, float* residual) {
-  DecodeRuns(
-      codes, entries,
-      [&](std::size_t i, VF values) HWY_ATTR {
-        const VF x = hn::Add(hn::LoadU(df, gradient + i), hn::LoadU(df, residual + i));
-        hn::StoreU(hn::Sub(x, values), df, residual + i);
-      },
-      [&](std::size_t i, float value) HWY_ATTR { residual[i] = (gradient[i] + residual[i]) - value; });
-}
-
 }  // namespace gravac::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -883,26 +675,10 @@ HWY_AFTER_NAMESPACE();
 namespace gravac {
 
 HWY_EXPORT(QuantiseStretch);
-HWY_EXPORT(DecodeStretchAdd);
-HWY_EXPORT(DecodeStretch);
-HWY_EXPORT(KeepRest);
 
 QuantiseTotals quantise_stretch(const Format& format, const QuantiseInput& input, std::byte* scales,
                                 std::byte* codes) {
   return HWY_DYNAMIC_DISPATCH(QuantiseStretch)(format, input, scales, codes);
-}
-
-void decode_stretch_add(const CodesView& codes, std::size_t entries, float scale, float* out) {
-  HWY_DYNAMIC_DISPATCH(DecodeStretchAdd)(codes, entries, scale, out);
-}
-
-void decode_stretch(const CodesView& codes, std::size_t entries, float* out) {
-  HWY_DYNAMIC_DISPATCH(DecodeStretch)(codes, entries, out);
-}
-
-void keep_rest_of_stretch(const CodesView& codes, std::size_t entries, const float* gradient,
-                          float* residual) {
-  HWY_DYNAMIC_DISPATCH(KeepRest)(codes, entries, gradient, residual);
 }
 
 }  // namespace gravac

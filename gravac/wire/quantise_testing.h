@@ -125,7 +125,7 @@ class PlainRun {
   float scale(std::size_t i = 0) const { return scales_[i] * unit_; }
 
   float decoded(unsigned code) const {
-    const int c = static_cast<int>(code), steps = (1 << (format_.bits % 16 - 1)) - 1;
+    const int c = static_cast<int>(code), steps = format_.bits > 8 ? 0 : (1 << (format_.bits - 1)) - 1;
     switch (format_.scheme) {
       case Scheme::bf16:
         return std::bit_cast<float>(code << 16);

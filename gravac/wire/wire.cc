@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "gravac/util/require.h"
+#include "gravac/wire/dequantise_kernels.h"
 #include "gravac/wire/half.h"
 #include "gravac/wire/packing.h"
 #include "gravac/wire/quantise_kernels.h"
