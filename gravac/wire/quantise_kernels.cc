@@ -176,8 +176,8 @@ HWY_INLINE void StoreBytes(VI codes, std::uint8_t* out) {
 // units of run.unit.
 
 // Equal steps. Rounds by adding a number so large that the last bit of the sum is worth 1; its lowest bits
-// are then the code. The rounded scale may be so small that greatest / scale is 0.25 more than the largest
-// level; that rounds to the largest level.
+// are then the code; of two levels equally near, that with the even code is taken. The rounded scale may be
+// so small that greatest / scale is 0.25 more than the largest level; that rounds to the largest level.
 struct EqualSteps {
   float steps;
   explicit EqualSteps(unsigned bits) : steps(static_cast<float>(steps_of(bits))) {}
@@ -304,38 +304,48 @@ struct TwoMeans {
 // QSGD, with the run's largest magnitude in place of its L2 norm: with that, few entries of a run would ever
 // get another level than 0. The scale is rounded up, so that no entry lies beyond the largest level, where
 // its mean could not be the entry. Random numbers have 16 bits, so the mean is off by at most 2^-16 of a
-// step. One bit has the levels -1 and 1, two steps apart, and no 0.
+// step. kOne: one bit has the levels -1 and 1, two steps apart, and no 0.
+template <bool kOne>
 struct Stochastic {
-  float steps, step;
-  explicit Stochastic(unsigned bits)
-      : steps(bits == 1 ? 1 : static_cast<float>(steps_of(bits))), step(bits == 1 ? 2 : 1) {}
+  float steps;
+  explicit Stochastic(unsigned bits) : steps(kOne ? 1 : static_cast<float>(steps_of(bits))) {}
 
-  HWY_INLINE void Start(Run& run) const { run.start = step * round_up_to_bf16(run.greatest / steps); }
+  HWY_INLINE void Start(Run& run) const {
+    run.start = (kOne ? 2 : 1) * round_up_to_bf16(run.greatest / steps);
+  }
 
+  // Rounds, as EqualSteps does, after adding a random number from (-0.5, 0.5).
   HWY_INLINE void Code(Run& run, const Random& random) const {
     alignas(64) std::uint16_t drawn[kRun];
     DrawForRun(random, run.number, drawn);
-    const VF factor = hn::Set(df, run.inverse()), middle = hn::Set(df, steps / step);
-    const VI most = hn::Set(di, static_cast<int>(2 * steps / step));
+    const VF factor = hn::Set(df, Inverse(run)), magic = hn::Set(df, 0x1.8p23f + (kOne ? 0 : steps));
+    const VF step = hn::Set(df, 0x1p-16f), least = hn::Set(df, 0x1p-17f - 0.5f), half = hn::Set(df, 0.5f);
+    const VI low = hn::Set(di, 255);
     const hn::Rebind<std::uint16_t, DF> d16;
     SumRun<1>(run.sums, [&](std::size_t i, VF& sum) HWY_ATTR {
-      const VF z = hn::Add(hn::Mul(hn::Load(df, run.x + i), factor), middle);
+      VF z = hn::Mul(hn::Load(df, run.x + i), factor);
+      if constexpr (kOne) z = hn::Add(z, half);
       const VF number = hn::ConvertTo(df, hn::PromoteTo(di, hn::Load(d16, drawn + i)));
-      const VF up = hn::MulAdd(number, hn::Set(df, 0x1p-16f), hn::Set(df, 0x1p-17f));  // exact, in (0, 1)
-      const VI code = hn::Min(hn::ConvertTo(di, hn::Add(z, up)), most);
-      const VF lost = hn::Sub(z, hn::ConvertTo(df, code));
+      const VF shifted = hn::Add(hn::Add(z, hn::MulAdd(number, step, least)), magic);  // MulAdd is exact
+      const VF lost = hn::Sub(z, hn::Sub(shifted, magic));
       sum = hn::MulAdd(lost, lost, sum);
-      StoreBytes(code, run.codes + i);
+      StoreBytes(hn::And(hn::BitCast(di, shifted), low), run.codes + i);
     });
   }
 
   HWY_INLINE double Finish(Run& run) const {
-    run.scales[0] = run.start / step;
-    const float error = step == 1 || run.length == kRun ? Fold(run.sums[0]) : ShortError(run);
+    run.scales[0] = run.start / (kOne ? 2 : 1);
+    const float error = kOne && run.length < kRun ? ShortError(run) : Fold(run.sums[0]);
     return static_cast<double>(error) * run.start * run.start;
   }
 
  private:
+  // A little less than the inverse, so that rounding takes no entry beyond the largest level.
+  static HWY_INLINE float Inverse(const Run& run) {
+    const auto bits = std::bit_cast<std::uint32_t>(run.inverse());
+    return std::bit_cast<float>(bits == 0 ? 0 : bits - 1);
+  }
+
   // The 16-bit numbers of a run: four from each number of the generator.
   static HWY_INLINE void DrawForRun(const Random& random, std::size_t run, std::uint16_t* drawn) {
     constexpr std::size_t kNumbers = kRun / 4;
@@ -377,7 +387,7 @@ struct Stochastic {
   HWY_INLINE float ShortError(const Run& run) const {
     float sum = 0;
     for (std::size_t i = 0; i < run.length; ++i) {
-      const float lost = run.x[i] * run.inverse() + steps / step - run.codes[i];
+      const float lost = run.x[i] * Inverse(run) + 0.5f - run.codes[i];
       sum += lost * lost;
     }
     return sum;
@@ -657,7 +667,7 @@ QuantiseTotals QuantiseStretch(const Format& format, const QuantiseInput& input,
       if (format.bits == 3) return as(GaussianLevels<3>());
       return as(EqualSteps(format.bits));
     case Scheme::stochastic:
-      return as(Stochastic(format.bits));
+      return format.bits == 1 ? as(Stochastic<true>(1)) : as(Stochastic<false>(format.bits));
     case Scheme::onebit:
       return as(TwoMeans());
     case Scheme::fp16:
