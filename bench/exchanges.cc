@@ -259,7 +259,7 @@ int main(int argc, char** argv) {
   app.add_option("--repeats", options.repeats, "Steps to time with each exchange")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  app.add_option("--values", options.values, "fp32, fp16 or bf16")->capture_default_str();
+  app.add_option("--values", options.values, "fp32, fp16, bf16, int8 or int4")->capture_default_str();
   app.add_flag("--child", options.child)->group("");
   app.add_option("--store", options.store)->group("");
   app.add_option("--rank", options.rank)->group("");

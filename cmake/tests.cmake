@@ -83,6 +83,7 @@ endif()
 gravac_test(wire/quantised_wire)
 gravac_test(wire/rounding)
 gravac_test(wire/runs)
+gravac_test(wire/values)
 gravac_test(wire/wire)
 
 add_test(NAME layering COMMAND ${PROJECT_SOURCE_DIR}/tests/layering ${PROJECT_SOURCE_DIR})

@@ -248,7 +248,7 @@ TEST(Aggregator, RanksThatDifferRefuseEachOther) {
 
 TEST(Aggregator, WhatRoundingLosesIsMadeGood) {
   const std::size_t n = 1000, ranks = 2;
-  for (const Values values : {Values::fp16, Values::bf16}) {
+  for (const Values values : {Values::fp16, Values::bf16, Values::int8, Values::int4}) {
     for (const Route route : {Route::all_gather, Route::reduce_scatter}) {
       std::vector<double> in(n, 0), out(n, 0);
       std::mutex mutex;

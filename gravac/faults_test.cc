@@ -253,6 +253,8 @@ std::vector<Setting> settings() {
                                       "compressor=topk exchange=all-gather",
                                       "compressor=topk exchange=reduce-scatter",
                                       "compressor=topk exchange=dense",
+                                      "policy=static factor=10 exchange=reduce-scatter values=int8",
+                                      "policy=static factor=10 exchange=all-gather values=int4",
                                       "compressor=topk granularity=layer values=bf16",
                                       "feedback=false",
                                       "memory=momentum exchange=all-gather",

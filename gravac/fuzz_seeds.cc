@@ -1,6 +1,7 @@
-// Writes the first inputs of the fuzzers: payloads of every compressor in every format of values, and
-// checkpoints with the state of every policy. From valid inputs a fuzzer gets deeper in minutes than from
-// nothing in days.
+// Writes the first inputs of the fuzzers: payloads of every compressor in every format of values, quantised
+// payloads of every format, and checkpoints with the state of every policy. From valid inputs a fuzzer gets
+// deeper in minutes than from nothing in days.
+//
 // Usage: fuzz_seeds FOLDER_FOR_MESSAGES FOLDER_FOR_QUANTISED_MESSAGES FOLDER_FOR_CHECKPOINTS
 
 #include <fstream>
@@ -30,7 +31,7 @@ void write(const std::string& folder, std::span<const std::byte> bytes) {
 // Payloads whose positions are all, half, some and few of the entries: each is encoded in another form.
 void write_messages(const std::string& folder) {
   Wire wire;
-  for (const Values values : {Values::fp32, Values::fp16, Values::bf16}) {
+  for (const Values values : kEveryValues) {
     for (const std::uint32_t stride : {1u, 2u, 7u, 60u}) {
       Sparse sparse;
       for (std::uint32_t i = 0; i < 400; i += stride) {
@@ -51,7 +52,7 @@ void write_payloads(const std::string& folder) {
   for (std::uint32_t i = 0; i < kEntries; ++i) gradient.push_back(static_cast<float>(i * 7919 % kEntries));
   Wire wire;
   for (const SelectorInfo& info : selectors()) {
-    for (const Values values : {Values::fp32, Values::fp16, Values::bf16}) {
+    for (const Values values : kEveryValues) {
       Sparse sparse;
       info.make()->pick(gradient, 40, {}, sparse.positions);
       for (const std::uint32_t i : sparse.positions) sparse.values.push_back(gradient[i]);
@@ -60,22 +61,30 @@ void write_payloads(const std::string& folder) {
   }
 }
 
-// A message of every format, about the layout that fuzz_quantised.cc expects.
+// Messages of segments such as fuzz_quantised.cc expects: their runs are full, short, and of one entry.
 void write_quantised(const std::string& folder) {
-  Layout layout;
-  for (const std::size_t size : {300, 1, 0, 128}) layout.add(std::to_string(size), size);
-  Quantiser quantiser{Runs(layout)};
-  const QuantisedWire wire(quantiser);
-  std::vector<float> gradient;
-  for (std::size_t i = 0; i < layout.entries(); ++i) gradient.push_back(static_cast<float>(i * 7919 % 1000) - 500);
-  std::vector<std::byte> message;
-  for (const QuantiserInfo& info : quantisers()) {
-    for (const double factor : {4, 5, 6, 7, 8, 10, 16, 32}) {
-      Codes codes;
-      quantiser.quantise(0, quantiser.runs().size(), gradient, {}, info.format(factor), {}, codes);
-      wire.encode(codes, 0, quantiser.runs().size(), wire.stamp_of(0, quantiser.runs().size(), 1, 2), message);
-      write(folder, message);
+  for (const std::size_t rest : {0, 8, 200}) {
+    Layout layout;
+    for (const std::size_t size : {std::size_t{1}, std::size_t{130}, std::size_t{300}, rest}) {
+      layout.add(std::to_string(layout.segments().size()), size);
     }
+    std::vector<float> gradient;
+    for (std::size_t i = 0; i < layout.entries(); ++i)
+      gradient.push_back(static_cast<float>(i * 7919 % 1000) - 500);
+    Quantiser quantiser{Runs(layout)};
+    const QuantisedWire wire(quantiser);
+    const std::size_t runs = quantiser.runs().size();
+    const auto write_as = [&](const Format& format) {
+      Codes codes;
+      std::vector<std::byte> message;
+      quantiser.quantise(0, runs, gradient, {}, format, {}, codes);
+      wire.encode(codes, 0, runs, wire.stamp_of(0, runs, 1, 2), message);
+      write(folder, message);
+    };
+    for (unsigned bits = 1; bits <= 8; ++bits) write_as({Scheme::nearest, bits});
+    for (const unsigned bits : {1u, 4u, 7u}) write_as({Scheme::stochastic, bits});
+    for (const Format& format : {Format{Scheme::onebit, 1}, {Scheme::fp16, 16}, {Scheme::bf16, 16}})
+      write_as(format);
   }
 }
 

@@ -149,9 +149,9 @@ void laws(Comm& comm) {
     }
     for (std::size_t p = 0; p < policies.size(); ++p) {
       if (policies[p].name == "accordion" && !compressors[c].factor_per_layer) continue;
-      constexpr Values kValues[] = {Values::fp32, Values::fp16, Values::bf16};
-      run(comm, {std::string(compressors[c].name), std::string(policies[p].name),
-                 usable[(c + 2 * p) % usable.size()], kValues[c % 3]});
+      const Values values = kEveryValues[(c + p) % std::size(kEveryValues)];
+      run(comm, {std::string(compressors[c].name), std::string(policies[p].name), usable[(c + 2 * p) % usable.size()],
+                 compressors[c].selects ? values : std::min(values, Values::bf16)});
     }
   }
   // Empty messages, and messages of a different length on each rank.

@@ -85,7 +85,7 @@ TEST_P(EveryRoute, AgreesAndConserves) {
 
 INSTANTIATE_TEST_SUITE_P(All, EveryRoute,
                          ::testing::Combine(::testing::ValuesIn(kRoutes), ::testing::Values(1, 2, 4, 7),
-                                            ::testing::Values(Values::fp32, Values::fp16, Values::bf16)));
+                                            ::testing::ValuesIn(kEveryValues)));
 
 TEST(Exchange, DenseIsThePlainMean) {
   run_ranks(4, [](Comm& comm) {
@@ -232,10 +232,11 @@ TEST(BytesPerEntry, IsWhatTheWireTakes) {
       sparse.positions.push_back(i);
       sparse.values.push_back(1);
     }
-    const double bytes =
-        static_cast<double>(wire.encode(sparse, {.entries = 1'000'000}, Values::fp16).size());
-    EXPECT_NEAR(bytes_per_entry(factor, Values::fp16), bytes / static_cast<double>(sparse.size()), 0.06)
-        << factor;
+    for (const Values values : kEveryValues) {
+      const auto bytes = static_cast<double>(wire.encode(sparse, {.entries = 1'000'000}, values).size());
+      EXPECT_NEAR(bytes_per_entry(factor, values), bytes / static_cast<double>(sparse.size()), 0.06)
+          << factor << " " << to_string(values);
+    }
   }
 }
 

@@ -20,6 +20,7 @@ ResidualCodec::ResidualCodec(const Layout& layout, const EngineOptions& options,
   require(options.stored_as.empty() || options.stored_as.size() == layout.segments().size(),
           "codec: ", options.stored_as.size(), " types of gradients found, ", layout.segments().size(),
           " expected");
+  for (const Values type : options.stored_as) check_stored(type);
 }
 
 void ResidualCodec::take_dense(std::span<float> gradient) {

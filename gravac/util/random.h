@@ -21,17 +21,21 @@ class Random {
   explicit constexpr Random(const Draw& draw)
       : key_(mix(draw.seed + kWeyl * mix(draw.step + kWeyl * mix(draw.segment + kWeyl)))) {}
 
-  constexpr std::uint64_t at(std::uint64_t i) const { return mix(key_ + kWeyl * i); }
+  constexpr std::uint64_t at(std::uint64_t i) const { return mix(term(i)); }
 
- private:
+  // What at() is made of, for vector loops that compute many numbers: at(i) == mix(term(i)).
   static constexpr std::uint64_t kWeyl = 0x9e3779b97f4a7c15u;  // 2^64 divided by the golden ratio
+  static constexpr std::uint64_t kFirst = 0xbf58476d1ce4e5b9u, kSecond = 0x94d049bb133111ebu;
+
+  constexpr std::uint64_t term(std::uint64_t i) const { return key_ + kWeyl * i; }
 
   static constexpr std::uint64_t mix(std::uint64_t x) {
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    x = (x ^ (x >> 30)) * kFirst;
+    x = (x ^ (x >> 27)) * kSecond;
     return x ^ (x >> 31);
   }
 
+ private:
   std::uint64_t key_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "gravac/util/buffer.h"
@@ -32,6 +33,9 @@ std::string to_string(const Format& format);  // "nearest, 4 bits", for messages
 // a run has: one; onebit two, first that of the entries that are not negative; bf16 none.
 inline constexpr std::size_t kScaleBytes = 2;
 std::size_t scales_per_run(const Format& format);
+
+// Whether all scales are such as senders write: numbers from 0 to 2^64.
+bool scales_fit(std::span<const std::byte> scales);
 
 // Energies are sums of squares. Their relative error is some 1e-6, that of `error` at least 1e-6 of `dense`.
 struct QuantiseTotals {

@@ -15,22 +15,31 @@ namespace gravac::HWY_NAMESPACE {
 template <class DF>
 using HalvesOf = hwy::HWY_NAMESPACE::Rebind<std::uint16_t, DF>;  // as many halves as floats
 
-// fp16 by hand. REQUIRES: |value| < 2^15.
+// fp16 by hand. `rounded` becomes the magnitude of what FromFp16() gives. REQUIRES: |value| < 2^15.
 template <class DF, class VF = hwy::HWY_NAMESPACE::Vec<DF>>
-HWY_INLINE hwy::HWY_NAMESPACE::Vec<HalvesOf<DF>> ToFp16(DF df, VF value) {
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<HalvesOf<DF>> ToFp16(DF df, VF value, VF& rounded) {
   namespace hn = hwy::HWY_NAMESPACE;
   const hn::RebindToSigned<DF> di;
   const auto bits = hn::BitCast(di, value), rest = hn::And(bits, hn::Set(di, 0x7fffffff));
   const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(di, 0x8000));
   // Numbers below 2^-14 are multiples of 2^-24: adding 0.5 leaves them in the lowest bits, rounded.
-  const VF half = hn::Set(df, 0.5f);
-  const auto small = hn::Sub(hn::BitCast(di, hn::Add(hn::BitCast(df, rest), half)), hn::BitCast(di, half));
+  const VF half = hn::Set(df, 0.5f), small = hn::Add(hn::BitCast(df, rest), half);
   // Others lose 13 bits, rounded to nearest, ties to even; the exponent's bias goes from 127 to 15.
   const auto odd = hn::And(hn::ShiftRight<13>(rest), hn::Set(di, 1));
-  const auto rebias = hn::Set(di, static_cast<std::int32_t>(0xc8000fffu));
-  const auto large = hn::And(hn::ShiftRight<13>(hn::Add(hn::Add(rest, rebias), odd)), hn::Set(di, 0x7fff));
+  const auto large = hn::Add(hn::Add(rest, hn::Set(di, 0xfff)), odd);
+  const auto rebias = hn::Set(di, 0x38000000);
   const auto is_small = hn::Lt(rest, hn::Set(di, 0x38800000));
-  return hn::DemoteTo(HalvesOf<DF>(), hn::Or(sign, hn::IfThenElse(is_small, small, large)));
+  rounded = hn::IfThenElse(hn::RebindMask(df, is_small), hn::Sub(small, half),
+                           hn::BitCast(df, hn::AndNot(hn::Set(di, 0x1fff), large)));
+  const auto code = hn::IfThenElse(is_small, hn::Sub(hn::BitCast(di, small), hn::BitCast(di, half)),
+                                   hn::ShiftRight<13>(hn::Sub(large, rebias)));
+  return hn::DemoteTo(HalvesOf<DF>(), hn::Or(sign, code));
+}
+
+template <class DF, class VF = hwy::HWY_NAMESPACE::Vec<DF>>
+HWY_INLINE hwy::HWY_NAMESPACE::Vec<HalvesOf<DF>> ToFp16(DF df, VF value) {
+  VF rounded;
+  return ToFp16(df, value, rounded);
 }
 
 template <class DF>

@@ -1,8 +1,11 @@
 #include "gravac/wire/quantise.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 
 #include "gravac/util/require.h"
+#include "gravac/wire/dequantise_kernels.h"
 #include "gravac/wire/quantise_kernels.h"
 
 namespace gravac {
@@ -14,6 +17,9 @@ constexpr std::size_t kPieceRuns = 512;
 
 // Fewer pieces than this are done before a second thread has woken up.
 constexpr std::size_t kWorthThreads = 3;
+
+// The largest scale that a sender writes, as bits: 2^64, rounded up from less.
+constexpr std::uint16_t kLargestScale = std::bit_cast<std::uint32_t>(0x1p64f) >> 16;
 
 std::string_view name_of(Scheme scheme) {
   switch (scheme) {
@@ -58,6 +64,16 @@ std::string to_string(const Format& format) {
 
 std::size_t scales_per_run(const Format& format) {
   return format.scheme == Scheme::bf16 ? 0 : format.scheme == Scheme::onebit ? 2 : 1;
+}
+
+bool scales_fit(std::span<const std::byte> bytes) {
+  std::uint16_t largest = 0;  // negative scales and those that are no numbers have larger bits
+  for (std::size_t i = 0; i < bytes.size(); i += kScaleBytes) {
+    std::uint16_t scale;
+    std::memcpy(&scale, bytes.data() + i, sizeof(scale));
+    largest = std::max(largest, scale);
+  }
+  return largest <= kLargestScale;
 }
 
 std::size_t code_bytes(const Runs& runs, const Format& format, std::size_t first, std::size_t last) {

@@ -30,10 +30,4 @@ struct QuantiseInput {
 QuantiseTotals quantise_stretch(const Format& format, const QuantiseInput& input, std::byte* scales,
                                 std::byte* codes);
 
-// out += scale * decoded, out = decoded, and residual = gradient + residual - decoded.
-void decode_stretch_add(const CodesView& codes, std::size_t entries, float scale, float* out);
-void decode_stretch(const CodesView& codes, std::size_t entries, float* out);
-void keep_rest_of_stretch(const CodesView& codes, std::size_t entries, const float* gradient,
-                          float* residual);
-
 }  // namespace gravac

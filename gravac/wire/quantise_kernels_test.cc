@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <hwy/highway.h>
 
+#include "gravac/wire/dequantise_kernels.h"
 #include "gravac/wire/quantise_testing.h"
 
 namespace gravac {

@@ -88,13 +88,14 @@ TEST_P(EveryFormat, NothingIsLost) {
 }
 
 TEST_P(EveryFormat, NoNumberOfThreadsChangesAnything) {
-  const std::size_t n = 500'001;
+  const std::size_t n = 220'001;
   const std::vector<float> gradient = hard_gradient("row-correlated", n),
                            residual = hard_gradient("gauss", n, 2);
   const Layout layout = uneven_layout(n);
   Quantiser one{Runs(layout)};
   const Result alone = result_of(one, gradient, residual, GetParam());
-  for (const unsigned threads : {2u, 3u, 7u}) {
+  ASSERT_GT(one.runs().size(), 3 * 512u);  // fewer are not shared by threads
+  for (const unsigned threads : {2u, 7u}) {
     Quantiser many{Runs(layout), threads};
     const Result together = result_of(many, gradient, residual, GetParam());
     EXPECT_TRUE(alone == together) << to_string(GetParam()) << ", " << threads << " threads";

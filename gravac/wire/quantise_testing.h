@@ -29,9 +29,9 @@ inline std::vector<Format> every_format() {
 }
 
 // Gradients that are hard to quantise, beside those of gradient_of().
-inline const std::vector<std::string> kHardKinds = {"gauss",    "student", "mostly-zero", "row-correlated",
-                                                    "constant", "zeros",   "minus zeros", "denormal",
-                                                    "tiny",     "large",   "one huge",    "wide"};
+inline const std::vector<std::string> kHardKinds = {
+    "gauss",    "student", "mostly-zero", "row-correlated", "constant", "zeros", "minus zeros",
+    "denormal", "tiny",    "halves",      "large",          "one huge", "wide"};
 
 inline std::vector<float> hard_gradient(const std::string& kind, std::size_t n, unsigned seed = 1) {
   const auto& gauss = gradient_of("gauss", n, seed);
@@ -40,6 +40,8 @@ inline std::vector<float> hard_gradient(const std::string& kind, std::size_t n, 
     const float x = 1e3f * gauss[i];
     if (kind == "minus zeros") values[i] = -0.0f;
     if (kind == "denormal") values[i] = 1e-40f * x;
+    // Half-way between the levels of 8 bits, if the scale is 1.
+    if (kind == "halves") values[i] = i % kRun == 0 ? 127 : static_cast<float>(i * 37 % 509) / 2 - 127;
     if (kind == "tiny") values[i] = 1e-28f * x;    // squares vanish in float
     if (kind == "large") values[i] = 0x1p60f * x;  // squares do not fit a float
     if (kind == "one huge") values[i] = i == n / 2 ? -0x1.fffffep63f : 1e-3f * x;
@@ -208,7 +210,7 @@ class PlainRun {
     const auto steps = static_cast<float>((1 << (format_.bits - 1)) - 1);
     scales_ = {bf16_of(greatest_ / steps, false)};
     const float inverse = scales_[0] > 0 ? 1 / scales_[0] : 0;
-    each([&](float v) { return std::nearbyint(v * inverse) + steps; });
+    each([&](float v) { return std::nearbyint(static_cast<double>(v * inverse) + steps); });
   }
 
   void sign_and_mean() {
@@ -237,13 +239,14 @@ class PlainRun {
 
   void stochastic(const Random& random, std::size_t number) {
     const bool one = format_.bits == 1;
-    const float steps = one ? 1 : static_cast<float>((1 << (format_.bits - 1)) - 1), step = one ? 2 : 1;
+    const float steps = one ? 1 : static_cast<float>((1 << (format_.bits - 1)) - 1);
     scales_ = {bf16_of(greatest_ / steps, true)};
-    const float inverse = scales_[0] > 0 ? 1 / (scales_[0] * step) : 0;
+    const float unit = scales_[0] * (one ? 2 : 1), inverse = unit > 0 ? std::nextafter(1 / unit, 0.0f) : 0;
     for (std::size_t i = 0; i < x_.size(); ++i) {
       const auto drawn = static_cast<std::uint16_t>(random.at(32 * number + i / 4) >> (16 * (i % 4)));
-      const float z = x_[i] * inverse + steps / step, up = (static_cast<float>(drawn) + 0.5f) / 65536;
-      codes_[i] = std::min(static_cast<unsigned>(z + up), static_cast<unsigned>(2 * steps / step));
+      const float scaled = x_[i] * inverse, z = one ? scaled + 0.5f : scaled;
+      const float moved = z + (static_cast<float>(drawn) - 32767.5f) / 65536;
+      codes_[i] = static_cast<unsigned>(std::nearbyint(static_cast<double>(moved) + (one ? 0 : steps)));
     }
   }
 

@@ -13,20 +13,6 @@ std::size_t scale_bytes(const Format& format, std::size_t runs) {
   return kScaleBytes * scales_per_run(format) * runs;
 }
 
-// The largest scale that a sender writes, as bits: 2^64, rounded up from less.
-constexpr std::uint16_t kLargestScale = std::bit_cast<std::uint32_t>(0x1p64f) >> 16;
-
-// Also finds negative scales and those that are no numbers: their bits are larger.
-bool scales_fit(std::span<const std::byte> bytes) {
-  std::uint16_t largest = 0;
-  for (std::size_t i = 0; i < bytes.size(); i += kScaleBytes) {
-    std::uint16_t scale;
-    std::memcpy(&scale, bytes.data() + i, sizeof(scale));
-    largest = std::max(largest, scale);
-  }
-  return largest <= kLargestScale;
-}
-
 }  // namespace
 
 std::size_t QuantisedWire::message_bytes(const Format& format, std::size_t first, std::size_t last) const {

@@ -203,6 +203,54 @@ TEST(QuantisedWire, ChosenEntriesAndQuantisedOnesAreNotMixedUp) {
   EXPECT_EQ(dense, std::vector<float>(100, 0));
 }
 
+std::string hex_of(std::span<const std::byte> bytes) {
+  std::string hex;
+  for (const std::byte b : bytes) {
+    char two[3];
+    std::snprintf(two, sizeof(two), "%02x", std::to_integer<unsigned>(b));
+    hex += two;
+  }
+  return hex;
+}
+
+// The example in docs/wire_format.md. If this fails, old and new versions cannot talk: raise the version.
+TEST(QuantisedWire, GoldenBytesDoNotChange) {
+  Layout layout;
+  layout.add("nine", 9);
+  layout.add("three", 3);
+  Quantiser quantiser{Runs(layout)};
+  const QuantisedWire wire(quantiser);
+  const std::vector<float> gradient = {15, -15, 1, 0, 3.4f, -2, 0, 0, 5, 7.5f, -0.5f, 0.3f};
+  Codes codes;
+  Bytes message;
+  quantiser.quantise(0, 2, gradient, {}, {Scheme::nearest, 5}, {}, codes);
+  wire.encode(codes, 0, 2, wire.stamp_of(0, 2, 258, 2571), message);
+  EXPECT_EQ(hex_of(message),
+            "4756414302030005000000000c000000020000000400000002010000000000000b0a0000000000009297c4b9672f4716"
+            "803f003f4e00000f020d0f0f17000e0e000005");
+}
+
+// Nor those of any other format: the first bytes of the checksums of messages.
+TEST(QuantisedWire, BytesOfNoFormatChange) {
+  std::vector<float> gradient;
+  for (int i = 0; i < 300; ++i)
+    gradient.push_back(std::ldexp(static_cast<float>(i * 7919 % 1009 - 504), i * 37 % 20 - 10));
+  std::string found;
+  for (const Format& format : every_format()) {
+    Quantiser quantiser{Runs(Layout(300))};
+    Codes codes;
+    Bytes message;
+    quantiser.quantise(0, 3, gradient, {}, format, {1, 2, 3}, codes);
+    const QuantisedWire wire(quantiser);
+    wire.encode(codes, 0, 3, wire.stamp_of(0, 3, 1, 1), message);
+    const auto sum = hex_of(std::span(message).subspan(40, 8));
+    found += sum.substr(0, 4) + " ";
+  }
+  EXPECT_EQ(
+      found,
+      "876a 1803 9cac f7de 81f0 6219 c249 bd54 29ce 61f0 0ee0 875d b1ab 8cd8 6270 6057 fe92 3d4d 1f47 ");
+}
+
 // With a valid checksum.
 TEST(QuantisedWire, RefusesScalesThatNoSenderWrites) {
   Sender sender({}, 128);

@@ -6,17 +6,24 @@
 #include <cstddef>
 #include <limits>
 
+#include "gravac/util/require.h"
 #include "gravac/wire/half.h"
 
 namespace gravac {
 
+void check_stored(Values type) {
+  require(can_store(type), "rounding: gradients are stored as fp32, fp16 or bf16, not as ", to_string(type));
+}
+
 float largest_of(Values type) {
+  check_stored(type);
   if (type == Values::fp16) return 65504;
   if (type == Values::bf16) return 0x1.fep127f;
   return std::numeric_limits<float>::max();
 }
 
 void round_to(Values type, std::span<const float> values, std::span<float> rounded) {
+  check_stored(type);
   if (type == Values::fp32) {
     std::ranges::copy(values, rounded.begin());
     return;

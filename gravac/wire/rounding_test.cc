@@ -4,7 +4,10 @@
 
 #include <cmath>
 #include <limits>
+#include <string>
 #include <vector>
+
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {
@@ -38,6 +41,21 @@ TEST(Rounding, IsTheNearestAndRoundingAgainChangesNothing) {
     EXPECT_EQ(once, twice);
     for (std::size_t i = 0; i < values.size(); ++i)
       ASSERT_LE(std::abs(once[i] - values[i]), step * values[i]);
+  }
+}
+
+TEST(Rounding, TypesOfTheWireAreRefusedByName) {
+  std::vector<float> values(3), rounded(3);
+  for (const Values type : {Values::int8, Values::int4}) {
+    EXPECT_THROW(largest_of(type), Error);
+    EXPECT_THROW(round_to(type, values, rounded), Error);
+    try {
+      check_stored(type);
+      ADD_FAILURE() << to_string(type);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), "rounding: gradients are stored as fp32, fp16 or bf16, not as " +
+                                  std::string(to_string(type)));
+    }
   }
 }
 

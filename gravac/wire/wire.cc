@@ -6,31 +6,28 @@
 #include <cstring>
 
 #include "gravac/util/require.h"
+#include "gravac/wire/dequantise_kernels.h"
 #include "gravac/wire/half.h"
 #include "gravac/wire/packing.h"
+#include "gravac/wire/quantise_kernels.h"
+#include "gravac/wire/runs.h"
 
 namespace gravac {
 
-std::string_view to_string(Values values) {
-  return values == Values::fp32 ? "fp32" : values == Values::fp16 ? "fp16" : "bf16";
-}
-
-Values values_from_string(std::string_view name) {
-  for (const Values values : {Values::fp32, Values::fp16, Values::bf16}) {
-    if (name == to_string(values)) return values;
-  }
-  throw Error("values: no such form '" + std::string(name) + "'; known: fp32, fp16, bf16");
-}
-
 namespace {
-
-std::size_t bytes_of(Values values) {
-  return values == Values::fp32 ? 4 : 2;
-}
 
 // One bit for each entry of the part.
 std::size_t bitmap_bytes(std::size_t entries) {
   return (entries + 7) / 8;
+}
+
+// How int8 and int4 values are quantised.
+Format format_of(Values values) {
+  return {Scheme::nearest, values == Values::int8 ? 8u : 4u};
+}
+
+std::size_t scale_bytes(std::size_t count) {
+  return kScaleBytes * ((count + kRun - 1) / kRun);
 }
 
 }  // namespace
@@ -53,7 +50,7 @@ void Wire::write_at(std::size_t offset, std::size_t value) {
 // Appends the values, and puts what receivers will get into decoded_.
 void Wire::append_values(std::span<const float> values, Values form) {
   std::byte* out = message_.data() + size_;
-  size_ += values.size() * bytes_of(form);
+  size_ += bytes_of(form, values.size());
   if (form == Values::fp32) {
     if (!values.empty()) std::memcpy(out, values.data(), values.size_bytes());
     decoded_.assign(values.begin(), values.end());
@@ -64,9 +61,25 @@ void Wire::append_values(std::span<const float> values, Values form) {
     write_bf16(values, out, decoded_);
     return;
   }
+  if (form != Values::fp16) return append_codes(values, form, out);
   const int exponent = half_exponent(values);
   message_[offsetof(Header, exponent)] = static_cast<std::byte>(exponent);
   write_fp16(values, exponent, out, decoded_);
+}
+
+// int8 and int4. Values of 2^64 or more, which only sums over ranks can reach, are cut off there, so that
+// finite values stay finite; the sender keeps what was cut off, as it keeps rounding errors.
+void Wire::append_codes(std::span<const float> values, Values form, std::byte* out) {
+  const Format format = format_of(form);
+  std::byte* codes = out + scale_bytes(values.size());
+  if (!quantise_stretch(format, {.gradient = values.data(), .entries = values.size()}, out, codes).finite) {
+    constexpr float kMost = 0x1.fffffep63f;
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      decoded_[i] = std::isnan(values[i]) ? 0 : std::clamp(values[i], -kMost, kMost);
+    }
+    quantise_stretch(format, {.gradient = decoded_.data(), .entries = values.size()}, out, codes);
+  }
+  decode_stretch({.format = format, .scales = out, .codes = codes}, values.size(), decoded_.data());
 }
 
 std::span<const std::byte> Wire::finish() {
@@ -83,7 +96,8 @@ std::uint8_t Wire::append_positions(SparseView sparse, const Stamp& stamp, Value
   std::byte* body = message_.data() + size_;
   std::size_t bytes = pack_positions(sparse.positions, {body, packed_bound(count)}, stamp.begin);
   std::uint8_t form = kPacked;
-  const std::size_t not_chosen = (entries - count) * bytes_of(values);  // bytes of zeros in the form kAll
+  // bytes of zeros in the form kAll
+  const std::size_t not_chosen = bytes_of(values, entries) - bytes_of(values, count);
   if (count > 0 && 2 * count >= entries && not_chosen < std::min(bytes, bitmap_bytes(entries))) {
     form = kAll;
     bytes = 0;
@@ -106,7 +120,7 @@ std::span<const std::byte> Wire::encode(SparseView sparse, const Stamp& stamp, V
   const std::size_t count = sparse.size(), entries = stamp.entries;
   require(count <= entries, "wire: ", count, " positions found, at most ", entries, " expected");
   const std::size_t bound = std::max(packed_bound(count), bitmap_bytes(entries)) +
-                            std::max(count, std::min(entries, 2 * count)) * bytes_of(values);
+                            bytes_of(values, std::max(count, std::min(entries, 2 * count)));
   begin(values, stamp, count, bound);
   if (append_positions(sparse, stamp, values) != kAll) {
     append_values(sparse.values, values);
@@ -130,11 +144,11 @@ OpenMessage open(std::span<const std::byte> message, const Stamp& stamp) {
   const OpenMessage opened = open_message(message, stamp);
   const Header& header = opened.header;
   require(header.form != kQuantised, "wire: quantised message found, chosen entries expected");
-  require(header.form <= kAll && header.values <= static_cast<std::uint8_t>(Values::bf16),
-          "wire: unknown form ", int{header.form}, " or values ", int{header.values});
+  require(header.form <= kAll && header.values < std::size(kEveryValues), "wire: unknown form ",
+          int{header.form}, " or values ", int{header.values});
   require(header.positions_bytes <= opened.body.size() &&
               opened.body.size() - header.positions_bytes ==
-                  std::size_t{header.count} * bytes_of(static_cast<Values>(header.values)),
+                  bytes_of(static_cast<Values>(header.values), header.count),
           "wire: header announces ", header.count, " entries and ", header.positions_bytes,
           " bytes of positions, ", opened.body.size(), " bytes arrived");
   return opened;
@@ -174,10 +188,22 @@ std::size_t Wire::read_positions(const OpenMessage& opened) {
   return bytes.size();
 }
 
+namespace {
+
+void read_codes(std::span<const std::byte> bytes, Values form, std::span<float> values) {
+  const std::size_t scales = scale_bytes(values.size());
+  require(scales_fit(bytes.first(scales)), "wire: a scale is no number from 0 to 2^64");
+  decode_stretch({.format = format_of(form), .scales = bytes.data(), .codes = bytes.data() + scales},
+                 values.size(), values.data());
+}
+
+}  // namespace
+
 // Decodes into values_. open() has checked that the bytes are there.
 void Wire::read_values(std::span<const std::byte> bytes, const OpenMessage& opened, std::size_t count) {
   values_.resize(count);
-  switch (static_cast<Values>(opened.header.values)) {
+  const auto form = static_cast<Values>(opened.header.values);
+  switch (form) {
     case Values::fp32:
       if (count > 0) std::memcpy(values_.data(), bytes.data(), 4 * count);
       return;
@@ -185,6 +211,9 @@ void Wire::read_values(std::span<const std::byte> bytes, const OpenMessage& open
       return read_fp16(bytes.data(), opened.header.exponent, values_);
     case Values::bf16:
       return read_bf16(bytes.data(), values_);
+    case Values::int8:
+    case Values::int4:
+      return read_codes(bytes, form, values_);
   }
 }
 

@@ -38,6 +38,7 @@ class Wire {
   void write_at(std::size_t offset, std::size_t value);
   std::uint8_t append_positions(SparseView sparse, const Stamp& stamp, Values values);
   void append_values(std::span<const float> values, Values form);
+  void append_codes(std::span<const float> values, Values form, std::byte* out);
   std::span<const std::byte> finish();
   std::size_t read_positions(const OpenMessage& opened);
   void read_values(std::span<const std::byte> bytes, const OpenMessage& opened, std::size_t count);

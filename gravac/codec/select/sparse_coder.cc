@@ -4,11 +4,12 @@
 #include <cmath>
 
 #include "gravac/codec/select/histogram.h"
+#include "gravac/wire/runs.h"
 
 namespace gravac {
 
 double bytes_per_entry(double factor, Values values) {
-  const double value = values == Values::fp32 ? 4 : 2;
+  const double value = static_cast<double>(bytes_of(values, kRun)) / kRun;
   if (!(factor > 1)) return value;
   // Independent positions, as packing.h writes them: low bits, a one and the mean quotient, five
   // bits a block; or a bitmap. Positions that keep together take less.
