@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "gravac/util/kernels.h"
+#include "gravac/codec/low_rank/orthonormalise.h"
 
 namespace gravac {
 namespace {
@@ -291,6 +291,38 @@ TEST(Products, TakeTheLargestUsableNumbers) {
   Floats p(one.p.size());
   one.check_energy(multiply(one.matrix(), one.q, p));
   one.check_p(p);
+}
+
+// One iteration from random columns q finds a matrix whole if its rank is not above that of q; columns that
+// are too many become zeros or noise, and do no harm.
+TEST(Products, AMatrixOfLowRankArrivesWhole) {
+  for (const std::size_t rank : {1u, 2u, 3u, 6u}) {
+    for (const float scale : {1e-18f, 1.0f, 1e15f}) {
+      const Shape shape = {70, 431};
+      Case one(shape, rank, true, 8);
+      const Case low(shape, 2, false, 9);
+      for (std::size_t at = 0; at < one.gradient.size(); ++at) {
+        one.gradient[at] = scale * low.expanded(at / shape.columns, at % shape.columns);
+        one.residual[at] = 0.5f * one.gradient[at];
+      }
+      Floats out(one.gradient.size());
+      std::vector<double> scratch;
+      multiply(one.matrix(), one.q, one.p);
+      orthonormalise(one.p, rank, scratch);
+      multiply_transposed(one.matrix(), one.p, one.q);
+      expand(one.p, one.q, shape.rows, out);
+      double left = 0;
+      for (std::size_t at = 0; at < out.size(); ++at) {
+        left += std::pow(one.sum(at / shape.columns, at % shape.columns) - out[at], 2);
+      }
+      const double share = left / one.energy(true);
+      if (rank == 1) {
+        EXPECT_GT(share, 0.01) << scale;  // one column cannot do it
+      } else {
+        EXPECT_LT(share, 1e-10) << rank << " " << scale;
+      }
+    }
+  }
 }
 
 TEST(Products, NoColumnsAreNoTrouble) {
