@@ -60,10 +60,13 @@ constexpr std::size_t kLine = 16;  // entries of a cache line
 // Matrices of at most so many entries are taken to lie in the second-level cache: 512 KiB with the residual.
 constexpr std::size_t kInSecondLevelCache = std::size_t{1} << 16;
 
+// How far apart the rows of a tile are: 3 vectors at a time are read, whatever the vectors' length.
+constexpr std::size_t kTileStride = (kTileColumns + 3 * kMostLanes - 1) / (3 * kMostLanes) * (3 * kMostLanes);
+
 // A part of the matrix, copied to where the first-level cache keeps it. Behind `columns` every row has zeros,
 // up to a multiple of 3 vectors; behind `rows` there are rows of zeros, up to a multiple of 3.
 struct Tile {
-  alignas(64) float values[kTileRows * kTileColumns];
+  alignas(64) float values[kTileRows * kTileStride];
   std::size_t row = 0, column = 0;  // where it begins
   std::size_t rows = 0, columns = 0;
   // The tile that is read after this one: where its gradient and residual begin, and how far apart its rows
@@ -71,9 +74,9 @@ struct Tile {
   const float *next_gradient = nullptr, *next_residual = nullptr;
   std::size_t stride = 0;
 
-  const float* at(std::size_t i, std::size_t j) const { return values + i * kTileColumns + j; }
+  const float* at(std::size_t i, std::size_t j) const { return values + i * kTileStride + j; }
 };
-static_assert(kTileRows % 3 == 0 && kTileColumns % (3 * kMostLanes) == 0);
+static_assert(kTileRows % 3 == 0 && kTileColumns % kLine == 0);
 
 // Fetches the part of the next tile at row i and column j into the second-level cache: done while this tile
 // is multiplied, or memory would have nothing to do meanwhile. There is no room in the first-level cache, to
@@ -90,7 +93,7 @@ HWY_INLINE float Sum(VF lanes) {
 // Measures a tile again, slowly, because the sums in float cannot be trusted.
 HWY_NOINLINE void MeasureCarefully(const MatrixView& m, const Tile& tile, MatrixEnergy& energy) {
   const float* gradient = m.gradient + tile.row * m.columns + tile.column;
-  const double dense = careful_energy(tile.values, kTileColumns, tile.rows, tile.columns);
+  const double dense = careful_energy(tile.values, kTileStride, tile.rows, tile.columns);
   energy.entered += careful_energy(gradient, m.columns, tile.rows, tile.columns);
   energy.dense += dense;
   if (!std::isfinite(dense) || any_unusable(gradient, m.columns, tile.rows, tile.columns))
@@ -107,7 +110,7 @@ HWY_INLINE void LoadTile(const MatrixView& m, Tile& tile, MatrixEnergy& energy) 
   for (std::size_t i = 0; i < tile.rows; ++i) {
     const float* HWY_RESTRICT g = m.gradient + (tile.row + i) * m.columns + tile.column;
     const float* HWY_RESTRICT r = kAdd ? m.residual + (tile.row + i) * m.columns + tile.column : nullptr;
-    float* HWY_RESTRICT to = tile.values + i * kTileColumns;
+    float* HWY_RESTRICT to = tile.values + i * kTileStride;
     // What is read next: the next row of the tile, or the first row of the tile to the right. A row of a tile
     // is too short for the processor to fetch it ahead in time by itself.
     const bool last = i + 1 == tile.rows;
@@ -136,7 +139,7 @@ HWY_INLINE void LoadTile(const MatrixView& m, Tile& tile, MatrixEnergy& energy) 
     }
     std::fill(to + j, to + padded, 0.0f);
   }
-  for (std::size_t i = tile.rows; i % 3 != 0; ++i) std::fill_n(tile.values + i * kTileColumns, padded, 0.0f);
+  for (std::size_t i = tile.rows; i % 3 != 0; ++i) std::fill_n(tile.values + i * kTileStride, padded, 0.0f);
   if constexpr (!kMeasure) return;
   const float dense_sum = Sum(hn::Add(dense0, dense1)) + dense_rest;
   const float entered_sum = kAdd ? Sum(entered) + entered_rest : dense_sum;
@@ -206,8 +209,8 @@ HWY_INLINE void Multiply3Rows(const Tile& tile, std::size_t first, const Stretch
                              const float* qd) HWY_ATTR {
     const float* row = tile.at(first, j);
     const VF x0 = hn::Load(df, row);
-    const VF x1 = hn::Load(df, row + kTileColumns);
-    const VF x2 = hn::Load(df, row + 2 * kTileColumns);
+    const VF x1 = hn::Load(df, row + kTileStride);
+    const VF x2 = hn::Load(df, row + 2 * kTileStride);
     const VF a = hn::LoadU(df, qa);
     a0 = hn::MulAdd(x0, a, a0);
     a1 = hn::MulAdd(x1, a, a1);
@@ -291,7 +294,10 @@ HWY_NOINLINE void AddFirstSums(VF s0, VF s1, VF s2, float* HWY_RESTRICT to, std:
   hn::StoreU(s0, df, sums);
   hn::StoreU(s1, df, sums + lanes);
   hn::StoreU(s2, df, sums + 2 * lanes);
-  for (std::size_t i = 0; i < n; ++i) to[i] += sums[i];
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::Add(hn::LoadU(df, to + i), hn::LoadU(df, sums + i)), df, to + i);
+  for (; i < n; ++i) to[i] += sums[i];
 }
 
 HWY_INLINE void AddSums(VF s0, VF s1, VF s2, float* HWY_RESTRICT to, std::size_t n) {
@@ -443,7 +449,7 @@ HWY_INLINE void ExpandPart(const LowRank& low, std::size_t i, std::size_t first,
 template <class Store, class StoreOne>
 HWY_INLINE void Expand(const LowRank& low, std::size_t begin, std::size_t end, const Store& store,
                        const StoreOne& store_one) {
-  constexpr std::size_t kStretch = 4 * kTileColumns;
+  constexpr std::size_t kStretch = 3 * kTileColumns;
   for (std::size_t row = begin; row < end; row += kTileRows) {
     const std::size_t stop = std::min(row + kTileRows, end);
     for (std::size_t first = 0; first < low.columns; first += kStretch) {
