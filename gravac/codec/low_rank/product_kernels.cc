@@ -56,17 +56,35 @@ using DF = hn::CappedTag<float, 16>;
 using VF = hn::Vec<DF>;
 constexpr DF df;
 constexpr std::size_t kMostLanes = 16;
+constexpr std::size_t kLine = 16;  // entries of a cache line
+// Matrices of at most so many entries are taken to lie in the second-level cache: 512 KiB with the residual.
+constexpr std::size_t kInSecondLevelCache = std::size_t{1} << 16;
+
+// How far apart the rows of a tile are: 3 vectors at a time are read, whatever the vectors' length.
+constexpr std::size_t kTileStride = (kTileColumns + 3 * kMostLanes - 1) / (3 * kMostLanes) * (3 * kMostLanes);
 
 // A part of the matrix, copied to where the first-level cache keeps it. Behind `columns` every row has zeros,
-// up to a multiple of 8 vectors; behind `rows` there are rows of zeros, up to a multiple of 8.
+// up to a multiple of 3 vectors; behind `rows` there are rows of zeros, up to a multiple of 3.
 struct Tile {
-  alignas(64) float values[kTileRows * kTileColumns];
+  alignas(64) float values[kTileRows * kTileStride];
   std::size_t row = 0, column = 0;  // where it begins
   std::size_t rows = 0, columns = 0;
+  // The tile that is read after this one: where its gradient and residual begin, and how far apart its rows
+  // are. Null if there is none, or no need to fetch it.
+  const float *next_gradient = nullptr, *next_residual = nullptr;
+  std::size_t stride = 0;
 
-  const float* at(std::size_t i, std::size_t j) const { return values + i * kTileColumns + j; }
+  const float* at(std::size_t i, std::size_t j) const { return values + i * kTileStride + j; }
 };
-static_assert(kTileRows % 3 == 0 && kTileColumns % (3 * kMostLanes) == 0);
+static_assert(kTileRows % 3 == 0 && kTileColumns % kLine == 0);
+
+// Fetches the part of the next tile at row i and column j into the second-level cache: done while this tile
+// is multiplied, or memory would have nothing to do meanwhile. There is no room in the first-level cache, to
+// which Highway's Prefetch fetches.
+HWY_INLINE void FetchNext(const Tile& tile, std::size_t i, std::size_t j) {
+  __builtin_prefetch(tile.next_gradient + i * tile.stride + j, 0, 2);
+  __builtin_prefetch(tile.next_residual + i * tile.stride + j, 0, 2);
+}
 
 HWY_INLINE float Sum(VF lanes) {
   return hn::GetLane(hn::SumOfLanes(df, lanes));
@@ -75,7 +93,7 @@ HWY_INLINE float Sum(VF lanes) {
 // Measures a tile again, slowly, because the sums in float cannot be trusted.
 HWY_NOINLINE void MeasureCarefully(const MatrixView& m, const Tile& tile, MatrixEnergy& energy) {
   const float* gradient = m.gradient + tile.row * m.columns + tile.column;
-  const double dense = careful_energy(tile.values, kTileColumns, tile.rows, tile.columns);
+  const double dense = careful_energy(tile.values, kTileStride, tile.rows, tile.columns);
   energy.entered += careful_energy(gradient, m.columns, tile.rows, tile.columns);
   energy.dense += dense;
   if (!std::isfinite(dense) || any_unusable(gradient, m.columns, tile.rows, tile.columns))
@@ -92,7 +110,7 @@ HWY_INLINE void LoadTile(const MatrixView& m, Tile& tile, MatrixEnergy& energy) 
   for (std::size_t i = 0; i < tile.rows; ++i) {
     const float* HWY_RESTRICT g = m.gradient + (tile.row + i) * m.columns + tile.column;
     const float* HWY_RESTRICT r = kAdd ? m.residual + (tile.row + i) * m.columns + tile.column : nullptr;
-    float* HWY_RESTRICT to = tile.values + i * kTileColumns;
+    float* HWY_RESTRICT to = tile.values + i * kTileStride;
     // What is read next: the next row of the tile, or the first row of the tile to the right. A row of a tile
     // is too short for the processor to fetch it ahead in time by itself.
     const bool last = i + 1 == tile.rows;
@@ -121,13 +139,22 @@ HWY_INLINE void LoadTile(const MatrixView& m, Tile& tile, MatrixEnergy& energy) 
     }
     std::fill(to + j, to + padded, 0.0f);
   }
-  for (std::size_t i = tile.rows; i % 3 != 0; ++i) std::fill_n(tile.values + i * kTileColumns, padded, 0.0f);
+  for (std::size_t i = tile.rows; i % 3 != 0; ++i) std::fill_n(tile.values + i * kTileStride, padded, 0.0f);
   if constexpr (!kMeasure) return;
   const float dense_sum = Sum(hn::Add(dense0, dense1)) + dense_rest;
   const float entered_sum = kAdd ? Sum(entered) + entered_rest : dense_sum;
   if (!trusted_sum(dense_sum) || !trusted_sum(entered_sum)) return MeasureCarefully(m, tile, energy);
   energy.dense += dense_sum;
   energy.entered += entered_sum;
+}
+
+// Notes which tile is read next.
+HWY_INLINE void SetNext(const MatrixView& m, std::size_t row, std::size_t column, Tile& tile) {
+  const bool is_in_cache = m.rows * m.columns <= kInSecondLevelCache;
+  tile.next_gradient = is_in_cache || row >= m.rows ? nullptr : m.gradient + row * m.columns + column;
+  tile.next_residual =
+      m.residual && tile.next_gradient ? m.residual + row * m.columns + column : tile.next_gradient;
+  tile.stride = m.columns;
 }
 
 // Calls visit(tile) for the tiles of the rows and columns given, row by row of tiles.
@@ -145,6 +172,9 @@ HWY_INLINE MatrixEnergy EachTile(const MatrixView& m, std::size_t first_row, std
       } else {
         LoadTile<false, kMeasure>(m, tile, energy);
       }
+      const std::size_t right = tile.column + kTileColumns;
+      SetNext(m, right < last_column ? tile.row : tile.row + kTileRows,
+              right < last_column ? right : first_column, tile);
       visit(tile);
     }
   }
@@ -168,7 +198,7 @@ struct Stretch {
 // The products of 3 rows of the tile, from row `first` on, with kColumns stretches: the products with a
 // stretch lie behind each other in sums[0..2]. Every product has one accumulator, whatever kColumns is: so a
 // column of p does not depend on how many others there are.
-template <std::size_t kColumns>
+template <std::size_t kColumns, bool kFetch>
 HWY_INLINE void Multiply3Rows(const Tile& tile, std::size_t first, const Stretch* q,
                               float* HWY_RESTRICT sums) {
   const std::size_t lanes = hn::Lanes(df);
@@ -179,8 +209,8 @@ HWY_INLINE void Multiply3Rows(const Tile& tile, std::size_t first, const Stretch
                              const float* qd) HWY_ATTR {
     const float* row = tile.at(first, j);
     const VF x0 = hn::Load(df, row);
-    const VF x1 = hn::Load(df, row + kTileColumns);
-    const VF x2 = hn::Load(df, row + 2 * kTileColumns);
+    const VF x1 = hn::Load(df, row + kTileStride);
+    const VF x2 = hn::Load(df, row + 2 * kTileStride);
     const VF a = hn::LoadU(df, qa);
     a0 = hn::MulAdd(x0, a, a0);
     a1 = hn::MulAdd(x1, a, a1);
@@ -207,9 +237,13 @@ HWY_INLINE void Multiply3Rows(const Tile& tile, std::size_t first, const Stretch
   constexpr std::size_t k1 = kColumns > 1 ? 1 : 0, k2 = kColumns > 2 ? 2 : 0, k3 = kColumns > 3 ? 3 : 0;
   const float *qa = q[0].values, *qb = q[k1].values, *qc = q[k2].values, *qd = q[k3].values;
   std::size_t j = 0;
-  for (; j + lanes <= tile.columns; j += lanes) {
-    do_vector(j, qa + j, qb + j, qc + j, qd + j);
+  if constexpr (kFetch) {
+    for (; j + kLine <= tile.columns; j += kLine) {
+      for (std::size_t i = first; i < first + 3; ++i) FetchNext(tile, i, j);
+      for (std::size_t k = j; k < j + kLine; k += lanes) do_vector(k, qa + k, qb + k, qc + k, qd + k);
+    }
   }
+  for (; j + lanes <= tile.columns; j += lanes) do_vector(j, qa + j, qb + j, qc + j, qd + j);
   if (j < tile.columns) {
     do_vector(j, q[0].last, q[k1].last, q[k2].last, q[k3].last);
   }
@@ -228,7 +262,11 @@ HWY_INLINE void MultiplyTile(const MatrixView& m, const Tile& tile, const float*
     stretches[c].set(q + (first + c) * m.columns + tile.column, tile.columns, hn::Lanes(df));
   for (std::size_t i = 0; i < tile.rows; i += 3) {
     float sums[3 * kColumns];
-    Multiply3Rows<kColumns>(tile, i, stretches, sums);
+    if (first == 0 && tile.next_gradient) {
+      Multiply3Rows<kColumns, true>(tile, i, stretches, sums);
+    } else {
+      Multiply3Rows<kColumns, false>(tile, i, stretches, sums);
+    }
     const std::size_t rows = std::min<std::size_t>(3, tile.rows - i);
     for (std::size_t c = 0; c < kColumns; ++c) {
       float* HWY_RESTRICT to = p + (first + c) * m.rows + tile.row + i;
@@ -249,28 +287,29 @@ MatrixEnergy MultiplyRows(const MatrixView& m, const float* q, std::size_t rank,
   });
 }
 
-// to[0, 3 vectors) += or, if kFirst, = the sums.
-template <bool kFirst>
-HWY_INLINE void AddSums(VF s0, VF s1, VF s2, float* HWY_RESTRICT to) {
-  const std::size_t lanes = hn::Lanes(df);
-  hn::StoreU(kFirst ? s0 : hn::Add(hn::LoadU(df, to), s0), df, to);
-  hn::StoreU(kFirst ? s1 : hn::Add(hn::LoadU(df, to + lanes), s1), df, to + lanes);
-  hn::StoreU(kFirst ? s2 : hn::Add(hn::LoadU(df, to + 2 * lanes), s2), df, to + 2 * lanes);
-}
-
-// The same where `to` ends after n entries.
-template <bool kFirst>
+// Adds 3 vectors of sums to what is there, which ends after n entries.
 HWY_NOINLINE void AddFirstSums(VF s0, VF s1, VF s2, float* HWY_RESTRICT to, std::size_t n) {
   const std::size_t lanes = hn::Lanes(df);
   float sums[3 * kMostLanes] = {};
   hn::StoreU(s0, df, sums);
   hn::StoreU(s1, df, sums + lanes);
   hn::StoreU(s2, df, sums + 2 * lanes);
-  for (std::size_t i = 0; i < n; ++i) to[i] = kFirst ? sums[i] : to[i] + sums[i];
+  std::size_t i = 0;
+  for (; i + lanes <= n; i += lanes)
+    hn::StoreU(hn::Add(hn::LoadU(df, to + i), hn::LoadU(df, sums + i)), df, to + i);
+  for (; i < n; ++i) to[i] += sums[i];
+}
+
+HWY_INLINE void AddSums(VF s0, VF s1, VF s2, float* HWY_RESTRICT to, std::size_t n) {
+  const std::size_t lanes = hn::Lanes(df);
+  if (n < 3 * lanes) return AddFirstSums(s0, s1, s2, to, n);
+  hn::StoreU(hn::Add(hn::LoadU(df, to), s0), df, to);
+  hn::StoreU(hn::Add(hn::LoadU(df, to + lanes), s1), df, to + lanes);
+  hn::StoreU(hn::Add(hn::LoadU(df, to + 2 * lanes), s2), df, to + 2 * lanes);
 }
 
 // Columns [first, first + kColumns) of q, as far as this tile adds to them; 3 vectors of them at a time.
-template <std::size_t kColumns, bool kFirst>
+template <std::size_t kColumns, bool kFetch>
 HWY_INLINE void MultiplyTransposed(const MatrixView& m, const Tile& tile, const float* p, std::size_t first,
                                    float* q) {
   const std::size_t lanes = hn::Lanes(df);
@@ -282,6 +321,9 @@ HWY_INLINE void MultiplyTransposed(const MatrixView& m, const Tile& tile, const 
     VF a0 = zero, a1 = zero, a2 = zero, b0 = zero, b1 = zero, b2 = zero;
     VF c0 = zero, c1 = zero, c2 = zero, d0 = zero, d1 = zero, d2 = zero;
     for (std::size_t i = 0; i < tile.rows; ++i) {
+      if constexpr (kFetch) {
+        for (std::size_t k = j; k < j + 3 * lanes; k += kLine) FetchNext(tile, i, k);
+      }
       const float* row = tile.at(i, j);
       const VF x0 = hn::Load(df, row), x1 = hn::Load(df, row + lanes), x2 = hn::Load(df, row + 2 * lanes);
       const VF a = hn::Set(df, pa[i]);
@@ -307,14 +349,8 @@ HWY_INLINE void MultiplyTransposed(const MatrixView& m, const Tile& tile, const 
         d2 = hn::MulAdd(x2, d, d2);
       }
     }
-    const auto add = [&](std::size_t column, VF s0, VF s1, VF s2) HWY_ATTR {
-      float* HWY_RESTRICT there = to + column * m.columns + j;
-      if (j + 3 * lanes <= tile.columns) {
-        AddSums<kFirst>(s0, s1, s2, there);
-      } else {
-        AddFirstSums<kFirst>(s0, s1, s2, there, tile.columns - j);
-      }
-    };
+    const auto add = [&](std::size_t column, VF s0, VF s1, VF s2)
+                         HWY_ATTR { AddSums(s0, s1, s2, to + column * m.columns + j, tile.columns - j); };
     add(0, a0, a1, a2);
     if constexpr (kColumns > 1) add(1, b0, b1, b2);
     if constexpr (kColumns > 2) add(2, c0, c1, c2);
@@ -322,23 +358,25 @@ HWY_INLINE void MultiplyTransposed(const MatrixView& m, const Tile& tile, const 
   }
 }
 
-template <bool kFirst>
-HWY_INLINE void MultiplyTransposed(const MatrixView& m, const Tile& tile, const float* p, std::size_t rank,
-                                   float* q) {
-  std::size_t c = 0;
-  for (; c + 4 <= rank; c += 4) MultiplyTransposed<4, kFirst>(m, tile, p, c, q);
-  if (rank - c == 3) MultiplyTransposed<3, kFirst>(m, tile, p, c, q);
-  if (rank - c == 2) MultiplyTransposed<2, kFirst>(m, tile, p, c, q);
-  if (rank - c == 1) MultiplyTransposed<1, kFirst>(m, tile, p, c, q);
+template <bool kFetch>
+HWY_INLINE void MultiplyTransposed(const MatrixView& m, const Tile& tile, const float* p, std::size_t columns,
+                                   std::size_t first, float* q) {
+  if (columns >= 4) return MultiplyTransposed<4, kFetch>(m, tile, p, first, q);
+  if (columns == 3) return MultiplyTransposed<3, kFetch>(m, tile, p, first, q);
+  if (columns == 2) return MultiplyTransposed<2, kFetch>(m, tile, p, first, q);
+  MultiplyTransposed<1, kFetch>(m, tile, p, first, q);
 }
 
 void MultiplyColumns(const MatrixView& m, const float* p, std::size_t rank, std::size_t begin,
                      std::size_t end, float* q) {
+  for (std::size_t c = 0; c < rank; ++c) std::fill(q + c * m.columns + begin, q + c * m.columns + end, 0.0f);
   EachTile<false>(m, 0, m.rows, begin, end, [&](const Tile& tile) HWY_ATTR {
-    if (tile.row == 0) {
-      MultiplyTransposed<true>(m, tile, p, rank, q);
-    } else {
-      MultiplyTransposed<false>(m, tile, p, rank, q);
+    for (std::size_t c = 0; c < rank; c += 4) {
+      if (c == 0 && tile.next_gradient) {
+        MultiplyTransposed<true>(m, tile, p, rank - c, c, q);
+      } else {
+        MultiplyTransposed<false>(m, tile, p, rank - c, c, q);
+      }
     }
   });
 }
@@ -405,15 +443,17 @@ HWY_INLINE void ExpandPart(const LowRank& low, std::size_t i, std::size_t first,
   }
 }
 
-// The same for the rows [begin, end). It goes from tile to tile, so that a tile's part of q stays in the
-// cache.
+// The same for the rows [begin, end). It takes some rows and a stretch of columns at a time, so that this
+// part of q stays in the second-level cache. Longer stretches than tiles have, because rows are read and
+// written in place here: the processor is better at that the longer it goes on.
 template <class Store, class StoreOne>
 HWY_INLINE void Expand(const LowRank& low, std::size_t begin, std::size_t end, const Store& store,
                        const StoreOne& store_one) {
+  constexpr std::size_t kStretch = 3 * kTileColumns;
   for (std::size_t row = begin; row < end; row += kTileRows) {
     const std::size_t stop = std::min(row + kTileRows, end);
-    for (std::size_t first = 0; first < low.columns; first += kTileColumns) {
-      const std::size_t last = std::min(first + kTileColumns, low.columns);
+    for (std::size_t first = 0; first < low.columns; first += kStretch) {
+      const std::size_t last = std::min(first + kStretch, low.columns);
       std::size_t i = row;
       for (; i + 3 <= stop; i += 3) ExpandPart<3>(low, i, first, last, store, store_one);
       if (stop - i == 2) ExpandPart<2>(low, i, first, last, store, store_one);

@@ -7,11 +7,11 @@
 
 namespace gravac {
 
-// A matrix is read in tiles of this shape: two of them, of the gradient and of the residual, and what a tile
-// is multiplied with are small enough for the first-level cache. Ranges of rows begin at multiples of
+// A matrix is read in tiles of this shape. A tile and what it is multiplied with are small enough for the
+// first-level cache, and many layers are a multiple of 512 wide. Ranges of rows begin at multiples of
 // kTileRows, ranges of columns at multiples of kTileColumns: then the answer does not depend on the ranges.
 inline constexpr std::size_t kTileRows = 12;
-inline constexpr std::size_t kTileColumns = 384;
+inline constexpr std::size_t kTileColumns = 512;
 
 // gradient + residual, row by row.
 struct MatrixView {
