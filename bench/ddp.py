@@ -355,10 +355,14 @@ class Link:
             raise
         return self
 
-    def shape(self):
+    def shape(self, rate="100mbit"):
         for i in range(1, self.processes + 1):
-            how = "root tbf rate 100mbit burst 64kb latency 100ms"
+            how = f"root tbf rate {rate} burst 64kb latency 100ms"
             self.run(f"tc -n {{0}}n{i} qdisc replace dev eth0 {how}", f"tc qdisc replace dev {{0}}h{i} {how}")
+
+    def unshape(self):
+        for i in range(1, self.processes + 1):
+            self.run(f"tc -n {{0}}n{i} qdisc del dev eth0 root", f"tc qdisc del dev {{0}}h{i} root")
 
     def run(self, *commands):
         for command in commands:
@@ -380,7 +384,8 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def start(processes, link, quick):
+def start(processes, link, arguments):
+    """Starts a Python program with these arguments once per rank."""
     port = free_port()
     started = []
     for rank in range(processes):
@@ -388,9 +393,7 @@ def start(processes, link, quick):
                            MASTER_ADDR="10.79.0.1" if link else "127.0.0.1",
                            GLOO_SOCKET_IFNAME="eth0" if link else "lo")  # fmt: skip
         command = ["ip", "netns", "exec", f"{link.name}n{rank + 1}"] if link else []
-        command += [sys.executable, __file__, "--work"]
-        command += ["--shaped"] if link else []
-        command += ["--quick"] if quick else []
+        command += [sys.executable, *arguments]
         started.append(
             subprocess.Popen(command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         )
@@ -399,7 +402,8 @@ def start(processes, link, quick):
 
 def measure(processes, link, quick):
     """Starts the processes and returns the results that rank 0 prints."""
-    started = start(processes, link, quick)
+    flags = (["--shaped"] if link else []) + (["--quick"] if quick else [])
+    started = start(processes, link, [__file__, "--work", *flags])
     try:
         line = started[0].stdout.readline()
         if link and line.strip() == "warm":
