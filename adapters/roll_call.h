@@ -46,10 +46,11 @@ inline std::string lost_ranks(const char* backend, const Comm& comm, const std::
                               bool more = false) {
   char waited[32];
   std::snprintf(waited, sizeof(waited), "%.1f s", seconds);
-  const std::string who = missing.empty() ? "no rank is missing, but the operation failed (" + cause + ")"
-                                          : name_ranks(missing) + " of " + std::to_string(comm.size()) +
-                                                (missing.size() == 1 ? " does not answer" : " do not answer") +
-                                                (more ? " (others may be missing, too)" : "");
+  const std::string who = missing.empty()
+                              ? "no rank is missing, but the operation failed (" + cause + ")"
+                              : name_ranks(missing) + " of " + std::to_string(comm.size()) +
+                                    (missing.size() == 1 ? " does not answer" : " do not answer") +
+                                    (more ? " (others may be missing, too)" : "");
   return std::string(backend) + ": " + who + "; rank " + std::to_string(comm.rank()) + " waited in " +
          operation + " (step " + std::to_string(comm.step()) + ", " + waited + ")";
 }
