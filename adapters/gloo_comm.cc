@@ -148,13 +148,23 @@ class GlooComm final : public Comm {
   }
 
   // Waits for an operation, or until another rank says that it has failed there. A rank that entered it
-  // late would else wait on when the others have called the roll and gone, who would miss it.
+  // late would else wait on when the others have called the roll and gone, who would miss it. Gloo notices
+  // when another rank ends, but not always: after a while we look ourselves, now and then. What a rank sent
+  // before it ended may still be on its way.
   void finish(c10d::Work& work) {
+    using Time = std::chrono::steady_clock;
+    constexpr std::chrono::seconds kWhile(2), kOnItsWay(10);
+    auto look = Time::now() + kWhile, give_up = Time::time_point::max();
     while (!work.isCompleted()) {
       try {
         work.wait(std::chrono::milliseconds(200));
       } catch (const std::exception&) {  // it failed, which wait() below reports, or 0.2 s are over
-        require(work.isCompleted() || !joined_.roll_call->called(), "it has failed on another rank");
+        if (work.isCompleted()) break;
+        require(!joined_.roll_call->called(), "it has failed on another rank");
+        require(Time::now() < give_up, "another rank has ended");
+        if (Time::now() < look) continue;
+        look = Time::now() + kWhile;
+        if (joined_.roll_call->ended()) give_up = std::min(give_up, Time::now() + kOnItsWay);
       }
     }
     work.wait();

@@ -26,6 +26,18 @@ bool broken(const Socket& socket) {
   return failed(recv(socket.get(), &nothing, 1, 0));
 }
 
+// How far a connection has come that was started.
+enum class Progress { connecting, connected, refused };
+Progress progress_of(const Socket& socket) {
+  if (!socket.open()) return Progress::refused;
+  pollfd ready = {.fd = socket.get(), .events = POLLOUT, .revents = 0};
+  if (poll(&ready, 1, 0) == 0) return Progress::connecting;
+  int error = 0;
+  socklen_t length = sizeof(error);
+  getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+  return error == 0 ? Progress::connected : Progress::refused;
+}
+
 }  // namespace
 
 // A call to another rank.
@@ -40,12 +52,10 @@ struct RollCall::Call {
       if (broken(socket)) refused = Clock::now();
       return;
     }
-    int error = socket.open() ? 0 : ECONNREFUSED;
-    socklen_t length = sizeof(error);
-    pollfd ready = {.fd = socket.get(), .events = POLLOUT, .revents = 0};
-    if (error == 0 && poll(&ready, 1, 0) == 0) return;  // still connecting
-    if (error == 0) getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
-    said = error == 0 && send(socket.get(), word.data(), sizeof(word), MSG_NOSIGNAL) == sizeof(word);
+    const Progress progress = progress_of(socket);
+    if (progress == Progress::connecting) return;
+    said = progress == Progress::connected &&
+           send(socket.get(), word.data(), sizeof(word), MSG_NOSIGNAL) == sizeof(word);
     if (!said) refused = Clock::now();
   }
 };
@@ -73,6 +83,20 @@ bool RollCall::called() {
   }
   listen_to_callers();
   return !alive_.empty();
+}
+
+bool RollCall::ended() {
+  if (asking_.open()) {
+    const Progress progress = progress_of(asking_);
+    if (progress == Progress::refused) return true;
+    if (progress == Progress::connecting) return false;
+    asking_ = Socket();
+  }
+  if (all_.size() < 2) return false;
+  do asked_ = (asked_ + 1) % all_.size();
+  while (asked_ == rank_);
+  asking_ = start_connecting(all_[asked_]);
+  return !asking_.open() && errno == ECONNREFUSED;  // on one machine the answer comes at once
 }
 
 void RollCall::listen_to_callers() {

@@ -42,6 +42,10 @@ class RollCall {
   // Whether another rank has called, since an operation failed there. Returns at once.
   bool called();
 
+  // Whether the process of another rank has ended without calling: its port refuses. Asks one rank at a time
+  // and does not wait for the answer, so that it takes a few calls to find out.
+  bool ended();
+
   // Tells all others that this rank is alive, and returns the ranks that did not do the same within
   // `patience`. Does not wait for ranks whose process has ended.
   std::vector<std::size_t> missing(std::chrono::duration<double> patience);
@@ -54,6 +58,8 @@ class RollCall {
   Socket listener_;
   Endpoint endpoint_;
   std::vector<Endpoint> all_;
+  Socket asking_;  // ended() connects to this rank, without a word
+  std::size_t asked_ = 0;
   std::deque<Heard> heard_;  // connections from other ranks, or from strangers, that have not said it all
   // The ranks that have called. Their connections stay open, so that they notice when this process ends.
   std::map<std::size_t, Socket> alive_;

@@ -60,6 +60,19 @@ Missing soon_missing(RollCall& rank) {
   return missing;
 }
 
+TEST(RollCall, ARankThatEndsWithoutAWordIsNoticedByThoseThatLook) {
+  auto all = ranks(4);
+  for (int i = 0; i < 50; ++i) EXPECT_FALSE(all[1]->ended());
+  EXPECT_FALSE(all[0]->called()) << "to be asked is not to be called";
+  all[2].reset();
+  bool ended = false;
+  for (const auto begin = std::chrono::steady_clock::now();
+       !ended && std::chrono::steady_clock::now() - begin < kLong;)
+    ended = all[1]->ended();
+  EXPECT_TRUE(ended);
+  EXPECT_FALSE(RollCall(0, 7, "127.0.0.1").ended()) << "a rank alone misses nobody";
+}
+
 TEST(RollCall, ARankThatHasEndedIsNamedLongBeforePatienceEnds) {
   auto all = ranks(3);
   all[0].reset();

@@ -40,13 +40,17 @@ std::vector<std::size_t> missing_ranks(std::size_t rank, std::size_t size,
 
 // The message of a failed operation:
 // "gloo: rank 3 of 8 does not answer; rank 0 waited in all_gather (step 412, 5.0 s)"
+// more: others may be missing, too, whom this rank has no way to ask.
 inline std::string lost_ranks(const char* backend, const Comm& comm, const std::vector<std::size_t>& missing,
-                              const char* operation, double seconds, const std::string& cause) {
+                              const char* operation, double seconds, const std::string& cause,
+                              bool more = false) {
   char waited[32];
   std::snprintf(waited, sizeof(waited), "%.1f s", seconds);
-  const std::string who = missing.empty() ? "no rank is missing, but the operation failed (" + cause + ")"
-                                          : name_ranks(missing) + " of " + std::to_string(comm.size()) +
-                                                (missing.size() == 1 ? " does not answer" : " do not answer");
+  const std::string who = missing.empty()
+                              ? "no rank is missing, but the operation failed (" + cause + ")"
+                              : name_ranks(missing) + " of " + std::to_string(comm.size()) +
+                                    (missing.size() == 1 ? " does not answer" : " do not answer") +
+                                    (more ? " (others may be missing, too)" : "");
   return std::string(backend) + ": " + who + "; rank " + std::to_string(comm.rank()) + " waited in " +
          operation + " (step " + std::to_string(comm.step()) + ", " + waited + ")";
 }

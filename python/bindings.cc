@@ -39,8 +39,8 @@ std::span<float> floats_at(std::uintptr_t address, std::size_t size) {
 
 // Talks through a Python object: all_reduce(floats), all_gather(mine, all) and
 // all_to_all(output, input, output_lengths, input_lengths) take memory, return nothing if
-// all went well and else (missing ranks, seconds, cause). start_all_reduce(floats) returns
-// what to call for that answer.
+// all went well and else (missing ranks, whether there may be more, seconds, cause).
+// start_all_reduce(floats) returns what to call for that answer.
 class PythonComm final : public Comm {
  public:
   explicit PythonComm(py::object peers)
@@ -107,9 +107,9 @@ class PythonComm final : public Comm {
         peers_.attr("step") = step();
         const py::object answer = ask();
         if (!answer.is_none()) {
-          const auto [missing, seconds, cause] =
-              answer.cast<std::tuple<std::vector<std::size_t>, double, std::string>>();
-          failed = lost_ranks("c10d", *this, missing, operation, seconds, cause);
+          const auto [missing, more, seconds, cause] =
+              answer.cast<std::tuple<std::vector<std::size_t>, bool, double, std::string>>();
+          failed = lost_ranks("c10d", *this, missing, operation, seconds, cause, more);
         }
       } catch (const py::error_already_set& error) {
         failed = std::string(operation) + ": " + error.what();

@@ -13,8 +13,9 @@ import torch.distributed as dist
 
 from ._engine import Error
 
-# What an operation of the engine returns: nothing, or who is missing, seconds waited and the cause.
-Failure = Optional[Tuple[List[int], float, str]]
+# What an operation of the engine returns: nothing, or who is missing, whether others may be missing too, seconds
+# waited and the cause.
+Failure = Optional[Tuple[List[int], bool, float, str]]
 
 _LOOK_UP = datetime.timedelta(seconds=0.25)  # how often a wait looks whether it was cancelled
 _DEFAULT_TIMEOUT = 1800.0  # seconds, as torch has it; for groups that do not tell theirs
@@ -158,8 +159,8 @@ class Peers:
         data, root = copy.view(torch.uint8), self._global_rank_0()
         failure = self._wait(lambda: dist.broadcast(data, root, group=self.group, async_op=True))
         if failure is not None:
-            missing, seconds, cause = failure
-            who = f"{named(missing)} of {self.size} missing" if missing else cause
+            missing, more, seconds, cause = failure
+            who = f"{named(missing)} of {self.size} missing{', perhaps others too' * more}" if missing else cause
             raise Error(f"broadcast: {who}; rank {self.rank} waited {seconds:.1f} s")
         if copy.data_ptr() != tensor.data_ptr():
             tensor.copy_(copy.view(tensor.shape))
@@ -247,17 +248,20 @@ class Peers:
 
     def _failure(self, error: BaseException, began: float) -> Failure:
         seconds = time.monotonic() - began
-        return self._missing(seconds), seconds, str(error).split("\n", 1)[0]
+        missing, more = self._missing(seconds)
+        return missing, more, seconds, str(error).split("\n", 1)[0]
 
-    def _missing(self, waited: float) -> List[int]:
+    def _missing(self, waited: float) -> Tuple[List[int], bool]:
         """A roll call among the ranks that have noticed the failure. Returns those that do not answer.
+
+        And whether there may be more of them: where the store is out of reach, only its keeper is known to be missing.
 
         Ranks that wait notice soon: their connections break, or they read in the store that another rank has
         failed. A rank that still computes may take longer, at most as long as its own timeout; it is waited
         for, but not for half an hour, since one rank will never answer.
         """
         if self.cancelled:
-            return []
+            return [], False
         answered: Set[int] = set()
         patience = min(max(0.0, self.timeout - waited), _PATIENCE) + _PATIENCE
 
@@ -281,5 +285,5 @@ class Peers:
         thread.start()
         thread.join(patience + 1)
         if not answered:
-            return [self._keeper] if self._keeper not in (None, self.rank) else []
-        return [rank for rank in range(self.size) if rank not in answered and rank != self.rank]
+            return ([self._keeper], self.size > 2) if self._keeper not in (None, self.rank) else ([], False)
+        return [rank for rank in range(self.size) if rank not in answered and rank != self.rank], False

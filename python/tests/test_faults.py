@@ -135,7 +135,7 @@ def agreeing_breaks(rank):
     model, state = made("hook", policy="dense")
     for step in range(4):
         if step == 3:
-            state._peers.all_gather = lambda mine, everything: ([1 - rank], 0.5, "the line was cut")
+            state._peers.all_gather = lambda mine, everything: ([1 - rank], False, 0.5, "the line was cut")
         one_step(model, state, gradients_of(rank, step))
 
 
