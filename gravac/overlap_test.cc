@@ -10,6 +10,7 @@
 #include <random>
 
 #include "gravac/aggregator.h"
+#include "gravac/codec/compressors.h"
 #include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
 #include "gravac/testing.h"
@@ -270,11 +271,14 @@ TEST(Overlap, LoadsIntoOtherBuckets) {
 
 // Powers of two, so that scaling is exact.
 TEST(Overlap, GoesOnAlikeWhenGradientsAreScaledOtherwise) {
-  for (const std::string options :
-       {"policy=static factor=10 exchange=all-gather",
-        "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=1 exchange=all-gather",
-        "policy=static factor=10 memory=momentum optimizer-momentum=0.5 "
-        "exchange=all-gather"}) {
+  std::vector<std::string> all = {
+      "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=1 exchange=all-gather",
+      "policy=static factor=10 memory=momentum optimizer-momentum=0.5 exchange=all-gather"};
+  for (const CompressorInfo& compressor : compressors()) {
+    all.push_back("policy=static factor=10 compressor=" + std::string(compressor.name) +
+                  (compressor.as_sums ? "" : " exchange=all-gather"));
+  }
+  for (const std::string& options : all) {
     run_ranks(kRanks, [&](Comm& comm) {
       Overlapped plain(options, comm), scaled(options, comm);
       for (std::size_t step = 0; step < 12; ++step) {

@@ -5,6 +5,7 @@
 #include <random>
 
 #include "gravac/aggregator.h"
+#include "gravac/codec/compressors.h"
 #include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
 #include "gravac/util/require.h"
@@ -13,6 +14,13 @@ namespace gravac {
 namespace {
 
 constexpr std::size_t kEntries = 1000;
+
+Layout layout_with_a_matrix() {
+  Layout layout;
+  layout.add("matrix", 900, 30);
+  layout.add("vector", kEntries - 900);
+  return layout;
+}
 
 // A gradient of whole numbers: float sums of those are exact, so adding them in another order gives equal
 // bits.
@@ -28,7 +36,7 @@ std::vector<float> gradient_of(std::size_t rank, std::size_t step) {
 std::vector<Checkpoint> run(std::size_t ranks, const std::string& options, std::vector<Checkpoint> from) {
   std::vector<Checkpoint> states(ranks);
   run_ranks(ranks, [&](Comm& comm) {
-    const Layout layout(kEntries);
+    const Layout layout = layout_with_a_matrix();
     SteadyClock clock;
     EngineSetup setup = make_setup(options_from_string(options), layout, ranks);
     Aggregator aggregator(layout, std::move(setup.policy), setup.options, comm, clock);
@@ -57,6 +65,36 @@ TEST(Reshard, PreservesTheSumOfTheResiduals) {
     for (const std::size_t after : {1, 2, 3, 4, 7}) {
       const auto loaded = run(after, "policy=static factor=20 exchange=all-gather", saved);
       EXPECT_EQ(sum_of(loaded, "residual"), sum_of(saved, "residual")) << before << " to " << after;
+    }
+  }
+}
+
+// What all ranks have alike, such as powersgd's factors, every new rank gets; what is their own keeps its sum.
+TEST(Reshard, EveryCompressorGoesOnWithAnotherNumberOfRanks) {
+  for (const CompressorInfo& compressor : compressors()) {
+    const std::string options = "policy=static factor=10 compressor=" + std::string(compressor.name);
+    const auto saved = run(3, options, {});
+    for (const std::size_t after : {1, 2, 5}) {
+      std::vector<std::vector<float>> means(after), left(after);
+      run_ranks(after, [&](Comm& comm) {
+        SteadyClock clock;
+        const Layout layout = layout_with_a_matrix();
+        EngineSetup setup = make_setup(options_from_string(options), layout, after);
+        Aggregator aggregator(layout, std::move(setup.policy), setup.options, comm, clock);
+        aggregator.load(reshard(saved, comm.rank(), after));
+        std::vector<float> gradient = gradient_of(comm.rank(), 5);
+        EXPECT_EQ(aggregator.aggregate(gradient, 1).step, 5u) << compressor.name;
+        means[comm.rank()] = gradient;
+        if (compressor.conserves) left[comm.rank()] = aggregator.save().floats("residual", kEntries);
+      });
+      for (const std::vector<float>& mean : means) EXPECT_EQ(mean, means[0]) << compressor.name;
+      if (!compressor.conserves) continue;
+      std::vector<double> lost = sum_of(saved, "residual");
+      for (std::size_t rank = 0; rank < after; ++rank) {
+        const std::vector<float> gradient = gradient_of(rank, 5);
+        for (std::size_t i = 0; i < kEntries; ++i) lost[i] += gradient[i] - means[0][i] - left[rank][i];
+      }
+      for (const double one : lost) ASSERT_NEAR(one, 0, 0.1) << compressor.name << " " << after;
     }
   }
 }
