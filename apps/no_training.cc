@@ -8,8 +8,6 @@
 
 namespace gravac::train {
 
-void check_interface(const TrainOptions&) {}
-
 int run(const TrainOptions&, const std::optional<Place>&) {
   std::fprintf(stderr, "gravac: this program was built without torch and cannot train (see gravac doctor)\n");
   return 1;

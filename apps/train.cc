@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "adapters/sockets.h"
 #include "apps/catalog.h"
 #include "gravac/util/require.h"
 #include "train/launch.h"
@@ -118,7 +119,9 @@ Job prepare(train::Settings settings) {
           " found, which is not in this build; see gravac doctor");
   job.place = train::place_from_environment(variables_of(job.options));
   if (job.place) check_place(job.options, *job.place);
-  train::check_interface(job.options);
+  // Better before workers are started, of which some would wait for those that find out first.
+  if (job.options.backend == "gloo" && !job.options.interface.empty())
+    own_addresses(job.options.interface);  // throws if this machine has no such network interface
   return job;
 }
 

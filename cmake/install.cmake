@@ -3,6 +3,9 @@ include(CMakePackageConfigHelpers)
 
 install(TARGETS gravac EXPORT gravac ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS gravac_program RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET gravac_trainer)
+  install(TARGETS gravac_trainer LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/gravac)
+endif()
 
 # THE FRONT DOOR: the headers that users include; no others are installed. Start with engine.h, or with
 # gravac.h in C. Each can be read on its own, and says what it promises and which threads may call it.

@@ -368,10 +368,6 @@ int run_emulated(const TrainOptions& options, const Data& data) {
 
 }  // namespace
 
-void check_interface(const TrainOptions& options) {
-  if (options.backend == "gloo" && !options.interface.empty()) own_addresses(options.interface);
-}
-
 int run(const TrainOptions& options, const std::optional<Place>& place) {
   catch_signals();
   std::unique_ptr<Data> data;

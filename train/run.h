@@ -7,10 +7,6 @@
 
 namespace gravac::train {
 
-// Throws Error if this machine has no such network interface as the options name: better before workers
-// are started, of which some would wait for those that find out first.
-void check_interface(const TrainOptions& options);
-
 // Runs a whole training: as one worker of several if a launcher has given this process a place, alone
 // without one, or with --emulate as all workers of a simulated cluster. Returns the exit code: 0, 1 if
 // the run failed, 2 if the data cannot be read, or 128 + the signal that stopped it. Also throws Error.

@@ -1,0 +1,50 @@
+// Loads libgravac_trainer.so when it is needed, from the folder of the program or from where it is installed.
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <string>
+
+#include "apps/trainer_module.h"
+#include "gravac/util/require.h"
+#include "train/run.h"
+
+namespace gravac {
+namespace {
+
+void* trainer() {
+  static void* const loaded = [] {
+    namespace fs = std::filesystem;
+    const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
+    std::string why;
+    for (const fs::path& folder : {here, here / GRAVAC_TRAINER_DIR}) {
+      const fs::path file = folder / "libgravac_trainer.so";
+      // Global, because plug-ins of MPI look for MPI's symbols there.
+      if (void* found = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL)) return found;
+      if (fs::exists(file) || why.empty()) why = dlerror();
+    }
+    throw Error("the trainer cannot be loaded: " + why);
+  }();
+  return loaded;
+}
+
+template <class Function>
+Function* find(const char* name) {
+  void* found = dlsym(trainer(), name);
+  require(found != nullptr, "the trainer has no ", name, ": it belongs to another version of this program");
+  return reinterpret_cast<Function*>(found);
+}
+
+}  // namespace
+
+int train::run(const TrainOptions& options, const std::optional<Place>& place) {
+  return find<decltype(gravac_trainer_run)>("gravac_trainer_run")(options, place);
+}
+
+std::optional<apps::TorchInfo> apps::torch_info() {
+  TorchInfo info;
+  find<decltype(gravac_trainer_torch_info)>("gravac_trainer_torch_info")(info);
+  return info;
+}
+
+}  // namespace gravac
