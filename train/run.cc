@@ -14,7 +14,6 @@
 #include <utility>
 
 #include "adapters/gloo_comm.h"
-#include "adapters/sockets.h"
 #include "gravac/comm/paced_comm.h"
 #include "gravac/comm/thread_comm.h"
 #include "gravac/util/require.h"
