@@ -1,7 +1,7 @@
 # Thin: sets up what is missing, then calls CMake and CTest. `make test` is all a fresh machine needs.
 .PHONY: build demo test bench docs format install tsan clean
 jobs := $(shell nproc)
-tests := $(shell echo $$(($(jobs) * 3 / 2)))  # many tests wait more than they compute
+tests := $(shell echo $$(($(jobs) * 2)))  # many tests wait more than they compute
 prefix ?= /usr/local
 
 build:
