@@ -166,8 +166,9 @@ TEST(Reshard, EveryPolicyGoesOnWithAnotherNumberOfRanks) {
     for (const std::size_t after : {1, 2, 5}) {
       run_ranks(after, [&](Comm& comm) {
         SteadyClock clock;
-        EngineSetup setup = make_setup(options_from_string(options), Layout(kEntries), after);
-        Aggregator aggregator(Layout(kEntries), std::move(setup.policy), setup.options, comm, clock);
+        const Layout layout = layout_with_a_matrix();
+        EngineSetup setup = make_setup(options_from_string(options), layout, after);
+        Aggregator aggregator(layout, std::move(setup.policy), setup.options, comm, clock);
         aggregator.load(reshard(saved, comm.rank(), after));
         for (std::size_t step = 5; step < 10; ++step) {
           std::vector<float> gradient = gradient_of(comm.rank(), step);
