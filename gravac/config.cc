@@ -41,7 +41,7 @@ std::vector<OptionInfo> make_engine_options() {
       {kCompressionOptions, "policy", choice, choices_from(policies()), "progress",
        "Policy that chooses the compression factor on every step"},
       {kCompressionOptions, "compressor", choice, choices_from(compressors()), "topk",
-       "Selector: what is sent of a gradient"},
+       "What is sent of a gradient"},
       {kCompressionOptions, "bits", count, "B", "",
        "Bits of an entry (compressors quantise and qsgd): the same as --policy static --factor 32/B", 1, 8},
       {kCompressionOptions, "rank", count, "R", "",
