@@ -78,7 +78,7 @@ def feed_aggregator(rank, options, steps=STEPS):
 def same(found, expected, name):
     """To the bit; but factors of matrices are sums, which another backend or CPU may add up in another order."""
     if "powersgd" in name:
-        return torch.allclose(found, expected, rtol=1e-3, atol=1e-2)
+        return torch.allclose(found, expected, rtol=1e-4, atol=2e-3)
     return torch.equal(found, expected)
 
 
