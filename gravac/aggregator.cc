@@ -42,6 +42,7 @@ StepReport Aggregator::finish(double samples) {
 
   // What is there to send, and how much of it survives?
   round_.open();
+  use_compressor();
   const Measurement found = part.codec->measure(part.gradient, part.weights, request_for(part, expected_));
   const double measured = clock_.now();
 

@@ -18,6 +18,7 @@ using enum OptionInfo::Kind;
 
 constexpr std::string_view kMomentumOptions = "Momentum memory";
 constexpr std::string_view kProcessOptions = "Process";
+constexpr std::string_view kAuto = "auto";
 
 // Tables of options hold views. Texts put together here stay until the program ends.
 std::string_view kept(std::string text) {
@@ -25,10 +26,10 @@ std::string_view kept(std::string text) {
   return texts.emplace_back(std::move(text));
 }
 
-// "a|b|c": the names of a table as the choices of an option.
+// "a|b|c": the names of a table as the choices of an option, after those in `first`.
 template <class Table>
-std::string_view choices_from(const Table& table) {
-  std::string all;
+std::string_view choices_from(const Table& table, std::string_view first = "") {
+  std::string all(first);
   for (const auto& entry : table) {
     if (!all.empty()) all += '|';
     all += entry.name;
@@ -40,8 +41,8 @@ std::vector<OptionInfo> make_engine_options() {
   std::vector<OptionInfo> all = {
       {kCompressionOptions, "policy", choice, choices_from(policies()), "progress",
        "Policy that chooses the compression factor on every step"},
-      {kCompressionOptions, "compressor", choice, choices_from(compressors()), "topk",
-       "What is sent of a gradient"},
+      {kCompressionOptions, "compressor", choice, choices_from(compressors(), kAuto), kAuto,
+       "What is sent of a gradient; auto: topk, or under policy progress what suits the optimizer and the link"},
       {kCompressionOptions, "bits", count, "B", "",
        "Bits of an entry (compressors quantise and qsgd): the same as --policy static --factor 32/B", 1, 8},
       {kCompressionOptions, "rank", count, "R", "",
@@ -72,6 +73,8 @@ std::vector<OptionInfo> make_engine_options() {
       {kMomentumOptions, "weight-decay", number, "D", "0", "Weight decay (memory momentum)", 0, 1e6},
       {kMomentumOptions, "optimizer-momentum", number, "M", "0",
        "Momentum that the optimizer adds by itself (memory momentum)", 0, 1, false, true},
+      {kMomentumOptions, "hand-over", choice, "momentum|as-is", "momentum", "HELPER"},
+      {kMomentumOptions, "optimizer", choice, "sgd|adam|unknown", "unknown", "HELPER"},
       {kProcessOptions, "seed", count, "N", "0", "Seed of random choices; the same on all workers"},
       {kProcessOptions, "threads", count, "N", "1", "Threads that compress", 1, 1024},
   };
@@ -146,8 +149,8 @@ class Settings {
 };
 
 // What a compressor that sends all entries has no use for.
-void check_compressor(const OptionReader& reader, bool factor_per_layer) {
-  const CompressorInfo& info = compressor_info(reader.text("compressor"));
+void check_compressor(const OptionReader& reader, std::string_view compressor, bool factor_per_layer) {
+  const CompressorInfo& info = compressor_info(compressor);
   require(info.factor_per_layer || !factor_per_layer, "options: policy ", reader.text("policy"),
           " has a factor for each layer, which compressor ", info.name, " cannot do");
   if (info.selects) return;
@@ -163,18 +166,79 @@ void check_compressor(const OptionReader& reader, bool factor_per_layer) {
           " sends fp32, fp16 or bf16");
 }
 
+// The compressors that `compressor` stands for. auto is topk, as in the paper, except that policy progress chooses
+// between the families whose steps are worth as much as dense ones under this optimizer. Options that only selectors
+// have leave topk alone.
+std::vector<std::string> compressors_of(const OptionReader& reader) {
+  const std::string name = reader.text("compressor");
+  if (name != kAuto) return {name};
+  const bool for_selectors = reader.given("granularity") || reader.text("memory") != "residual" ||
+                             reader.text("values") != "fp32" || reader.text("exchange") == "shared";
+  if (reader.text("policy") != "progress" || for_selectors) return {"topk"};
+  const bool handed_over = reader.text("optimizer") == "sgd" && reader.text("hand-over") == "momentum";
+  if (handed_over) return {"topk", "quantise"};
+  return {"quantise"};
+}
+
+// What a step with a compressor is worth. Where nothing was measured for the optimizer, because it is unknown, the
+// lower of what was measured for others counts.
+Law law_of(const CompressorInfo& info, const OptionReader& reader, const Layout& layout) {
+  const std::string optimizer = reader.text("optimizer");
+  std::vector<MeasuredRate> rates = measured_rates(info.family, reader.text("hand-over"), optimizer);
+  if (rates.empty() && optimizer == "unknown" && info.family != "selector") {
+    rates = measured_rates(info.family, "as-is", "adam");
+  }
+  const bool by_rank = info.family == "low-rank";
+  std::vector<RatePoint> points;
+  for (const MeasuredRate& one : rates) {
+    const double factor = by_rank ? factor_of(layout, static_cast<std::size_t>(one.setting)) : one.setting;
+    if (factor > 1) points.push_back({factor, one.rate});
+  }
+  std::ranges::sort(points, {}, &RatePoint::factor);
+  const auto [first, last] = std::ranges::unique(points, {}, &RatePoint::factor);
+  points.erase(first, last);
+  return points.empty() ? Law() : Law(std::move(points));
+}
+
+// The factors at which policy progress may use a compressor: those at which it sends something else.
+std::vector<double> factors_of(const CompressorInfo& info, const Layout& layout, double maximum) {
+  std::vector<double> factors;
+  if (info.family == "half") {
+    factors = {2};
+  } else if (info.family == "quantiser") {
+    for (int bits = 8; bits >= 1; --bits) factors.push_back(32.0 / bits);
+  } else if (info.family == "low-rank") {
+    for (const std::size_t rank : {32, 16, 8, 4, 2, 1}) factors.push_back(factor_of(layout, rank));
+  } else {
+    return fine_ladder(maximum);
+  }
+  std::erase_if(factors, [&](double factor) { return factor <= 1 || factor > maximum; });
+  return factors;
+}
+
 }  // namespace
 
 EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t ranks) {
   const Options options = Settings(given, layout).with_factors();
   const OptionReader reader(options, engine_options());
   EngineSetup setup;
-  setup.policy = policy_info(reader.text("policy"))
-                     .entry.make({.options = reader, .ranks = ranks, .segments = layout.segments().size()});
-  const bool factor_per_layer = setup.policy->observe_interval() > 0;
-  check_compressor(reader, factor_per_layer);
   EngineOptions& out = setup.options;
-  out.step.compressor = reader.text("compressor");
+  std::vector<ProgressOptions::Compressor> known;
+  const std::vector<std::string> names = compressors_of(reader);
+  out.step.compressor = names[0];
+  if (names.size() > 1) out.compressors = names;
+  for (const std::string& name : names) {
+    const CompressorInfo& info = compressor_info(name);
+    out.laws.push_back(law_of(info, reader, layout));
+    known.push_back({out.laws.back(), factors_of(info, layout, reader.number("factor-max"))});
+  }
+  setup.policy = policy_info(reader.text("policy"))
+                     .entry.make({.options = reader,
+                                  .ranks = ranks,
+                                  .segments = layout.segments().size(),
+                                  .compressors = known});
+  const bool factor_per_layer = setup.policy->observe_interval() > 0;
+  for (const std::string& name : names) check_compressor(reader, name, factor_per_layer);
   out.step.granularity = reader.given("granularity") ? granularity_from_string(reader.text("granularity"))
                          : factor_per_layer          ? Granularity::layer
                                                      : Granularity::global;

@@ -57,20 +57,23 @@ void Typical::load(std::span<const double> numbers) {
   find_median();
 }
 
-CostModel::CostModel(std::size_t ranks, std::size_t entries, PayloadModel payloads,
+CostModel::CostModel(std::size_t ranks, std::size_t entries, std::vector<PayloadModel> payloads,
                      std::optional<Route> route, std::size_t buckets)
-    : ranks_(ranks), entries_(entries), payloads_(std::move(payloads)), route_(route), buckets_(buckets) {
-  const bool summed = payloads_.all_reduces > 0;
-  require(summed || route != Route::shared,
-          "exchange: shared positions need a compressor that picks the same ones on all ranks, such as "
-          "randomk");
-  require(!payloads_.only_summed || !route || route == Route::shared, "exchange: ",
-          to_string(route.value_or(Route::dense)),
-          " found; this compressor adds up what it sends: auto or shared expected");
+    : ranks_(ranks), entries_(entries), route_(route), buckets_(buckets) {
+  for (PayloadModel& one : payloads) {
+    const bool summed = one.all_reduces > 0;
+    require(summed || route != Route::shared,
+            "exchange: shared positions need a compressor that picks the same ones on all ranks, such as "
+            "randomk");
+    require(!one.only_summed || !route || route == Route::shared, "exchange: ",
+            to_string(route.value_or(Route::dense)),
+            " found; this compressor adds up what it sends: auto or shared expected");
+    compressors_.push_back({.payloads = std::move(one)});
+  }
 }
 
-double CostModel::real_factor(double factor) const {
-  return static_cast<double>(entries_) / std::max(numbers(factor), 1e-9);
+double CostModel::real_factor(double factor, std::size_t compressor) const {
+  return static_cast<double>(entries_) / std::max(numbers(factor, compressor), 1e-9);
 }
 
 // Every step gives two points for the fit of seconds = alpha * rounds + beta * bytes: the message of
@@ -79,8 +82,9 @@ double CostModel::real_factor(double factor) const {
 void CostModel::learn(const StepTimes& times) {
   compute_.add(times.compute);
   hideable_.add(times.hideable);
-  (times.sparse ? compress_sparse_ : compress_dense_).add(times.compress);
-  if (times.decoded_entries > 0) decode_per_entry_.add(times.decode / times.decoded_entries);
+  Known& compressor = compressors_[times.compressor];
+  (times.sparse ? compressor.compress : compress_dense_).add(times.compress);
+  if (times.decoded_entries > 0) compressor.decode_per_entry.add(times.decode / times.decoded_entries);
   if (ranks_ == 1) return;
   const auto others = static_cast<double>(ranks_ - 1);
   const Volume agreed{others, others * kMessageBytes};
@@ -96,24 +100,25 @@ void CostModel::learn(const StepTimes& times) {
 
 // Each bucket is an exchange of its own with its own rounds, except when all leave as one message. The bytes
 // are the same in both cases.
-Volume CostModel::volume(Route route, double kept, bool one_round) const {
-  const auto& bytes = route == Route::shared ? payloads_.summed_bytes : payloads_.bytes;
+Volume CostModel::volume(Route route, double kept, bool one_round, std::size_t compressor) const {
+  const PayloadModel& payloads = compressors_[compressor].payloads;
+  const auto& bytes = route == Route::shared ? payloads.summed_bytes : payloads.bytes;
   Volume volume = volume_of(route, {.ranks = static_cast<double>(ranks_),
                                     .entries = static_cast<double>(entries_),
                                     .payload = bytes(kept),
-                                    .sums = payloads_.sums,
-                                    .all_reduces = payloads_.all_reduces,
-                                    .lengths_known = one_round || payloads_.fixed_bytes});
+                                    .sums = payloads.sums,
+                                    .all_reduces = payloads.all_reduces,
+                                    .lengths_known = one_round || payloads.fixed_bytes});
   if (!(one_round && route == Route::all_gather)) volume.rounds *= static_cast<double>(buckets_);
   return volume;
 }
 
 // Until computing has been timed, the answer is yes: an exchange in one piece shows how fast the link is; one
 // that competes with backward for the processor, bucket by bucket, does not.
-bool CostModel::one_round(double kept) const {
+bool CostModel::one_round(double kept, std::size_t compressor) const {
   constexpr double kLittle = 0.1;  // under DDP one round won at 8 % of computing (bench/ddp.py, loopback)
   if (!compute_.known()) return true;
-  const Volume whole = volume(Route::all_gather, kept, true);
+  const Volume whole = volume(Route::all_gather, kept, true, compressor);
   return exchange_seconds(Route::all_gather, whole) < kLittle * compute_.value();
 }
 
@@ -124,12 +129,13 @@ double CostModel::exchange_seconds(Route route, const Volume& volume) const {
 
 // Exchange and decoding. By all-gather a rank decodes the payloads of all ranks; by reduce-scatter about one
 // payload of shares, and the sums. By all-reduce (dense, shared) nothing is decoded.
-double CostModel::route_seconds(Route route, double kept) const {
+double CostModel::route_seconds(Route route, double kept, std::size_t compressor) const {
+  const Known& known = compressors_[compressor];
   const double payloads = route == Route::all_gather       ? static_cast<double>(ranks_)
-                          : route == Route::reduce_scatter ? 1 + payloads_.sums
+                          : route == Route::reduce_scatter ? 1 + known.payloads.sums
                                                            : 0;
-  return exchange_seconds(route, volume(route, kept, one_round(kept))) +
-         payloads * payloads_.decoded(kept) * decode_per_entry_.value();
+  return exchange_seconds(route, volume(route, kept, one_round(kept, compressor), compressor)) +
+         payloads * known.payloads.decoded(kept) * known.decode_per_entry.value();
 }
 
 // An optimistic prediction, by which route_for() compares routes: what the route might take at best. (Bandit
@@ -138,19 +144,19 @@ double CostModel::route_seconds(Route route, double kept) const {
 // again, by kFading a step, while the route is not used. As a result a route that is slower by a factor r is
 // tried some (0.75 / (1 - 1 / r))^2 times: once if r is 4, twice if r is 2, seventy times if r is 1.1. It is
 // never tried if it is predicted to be slower by more than 4.
-double CostModel::hoped_seconds(Route route, double kept) const {
+double CostModel::hoped_seconds(Route route, double kept, std::size_t compressor) const {
   constexpr double kHope = 0.25, kFading = 0.999;
   const Tried& tried = tried_[static_cast<std::size_t>(route)];
   const double noise = 1 - (1 - kHope) / std::sqrt(1 + tried.times);
-  return std::max(kHope, noise * std::pow(kFading, tried.idle)) * route_seconds(route, kept);
+  return std::max(kHope, noise * std::pow(kFading, tried.idle)) * route_seconds(route, kept, compressor);
 }
 
-Route CostModel::route_for(double kept) const {
+Route CostModel::route_for(double kept, std::size_t compressor) const {
   if (route_) return *route_;
-  if (payloads_.all_reduces > 0) return Route::shared;
+  if (compressors_[compressor].payloads.all_reduces > 0) return Route::shared;
   Route best = Route::all_gather;
   for (const Route route : {Route::reduce_scatter, Route::dense}) {
-    if (hoped_seconds(route, kept) < hoped_seconds(best, kept)) best = route;
+    if (hoped_seconds(route, kept, compressor) < hoped_seconds(best, kept, compressor)) best = route;
   }
   return best;
 }
@@ -177,12 +183,21 @@ double CostModel::dense_seconds() const {
   return compute_.value() + exposed(busy, hideable_.value());
 }
 
-double CostModel::sparse_seconds(double factor) const {
-  const double kept = numbers(factor);
+double CostModel::sparse_seconds(double factor, std::size_t compressor) const {
+  const double kept = numbers(factor, compressor);
   // Before the first sparse step only the time of measuring a dense one is known. Choosing entries takes
   // about three times as long: the fused pass also reads and writes the residual.
-  const double compress = compress_sparse_.known() ? compress_sparse_.value() : 3 * compress_dense_.value();
-  return compute_.value() + exposed(compress + route_seconds(route_for(kept), kept), hideable_.value());
+  const Typical& timed = compressors_[compressor].compress;
+  const double compress = timed.known() ? timed.value() : 3 * compress_dense_.value();
+  return compute_.value() +
+         exposed(compress + route_seconds(route_for(kept, compressor), kept, compressor), hideable_.value());
+}
+
+// Everything that is a median, in the order of the state.
+std::vector<Typical*> CostModel::typicals() {
+  std::vector<Typical*> all = {&compute_, &compress_dense_, &hideable_};
+  for (Known& one : compressors_) all.insert(all.end(), {&one.compress, &one.decode_per_entry});
+  return all;
 }
 
 // load() below reads the numbers back in the same order.
@@ -191,10 +206,7 @@ std::vector<double> CostModel::save() const {
   const auto append = [&](const std::vector<double>& more) {
     state.insert(state.end(), more.begin(), more.end());
   };
-  for (const Typical* one :
-       {&compute_, &compress_dense_, &compress_sparse_, &decode_per_entry_, &hideable_}) {
-    append(one->save());
-  }
+  for (const Typical* one : CostModel(*this).typicals()) append(one->save());
   for (const Tried& tried : tried_) {
     append(tried.fit.save());
     append({tried.times, tried.idle});
@@ -203,10 +215,10 @@ std::vector<double> CostModel::save() const {
 }
 
 void CostModel::load(std::span<const double> state) {
-  // Numbers of a LinkModel; of the five medians; of the whole, with fit, times and idle of each route.
-  constexpr std::size_t kFit = 7, kTypicals = 5 * Typical::kNumbers,
-                        kNumbers = kFit + kTypicals + 4 * (kFit + 2);
-  require(state.size() == kNumbers, "cost model: ", state.size(), " numbers found, ", kNumbers, " expected");
+  // Numbers of a LinkModel; of the medians; of the whole, with fit, times and idle of each route.
+  constexpr std::size_t kFit = 7;
+  const std::size_t expected = kFit + typicals().size() * Typical::kNumbers + tried_.size() * (kFit + 2);
+  require(state.size() == expected, "cost model: ", state.size(), " numbers found, ", expected, " expected");
   require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
           "cost model: numbers >= 0 expected");
   std::size_t next = 0;
@@ -214,9 +226,7 @@ void CostModel::load(std::span<const double> state) {
     return state.subspan(std::exchange(next, next + count), count);
   };
   link_.load(take(kFit));
-  for (Typical* one : {&compute_, &compress_dense_, &compress_sparse_, &decode_per_entry_, &hideable_}) {
-    one->load(take(Typical::kNumbers));
-  }
+  for (Typical* one : typicals()) one->load(take(Typical::kNumbers));
   for (Tried& tried : tried_) {
     tried.fit.load(take(kFit));
     tried.times = take(1)[0];

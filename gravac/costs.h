@@ -25,6 +25,7 @@ struct StepTimes {
   bool sparse = false;
   Volume volume;
   Route route = Route::dense;
+  std::size_t compressor = 0;  // that the engine had, in dense steps too
 };
 
 // The median of the last nine samples of a time. Single samples can be far off: the first step allocates
@@ -76,10 +77,10 @@ class CostModel final : public StepCosts {
   static constexpr std::size_t kMessageBytes = 20 * 8;  // that each rank sends in Round::agree
 
   // For a gradient of `entries` entries that travels in `buckets` buckets, one after the other. `payloads`:
-  // what the compressor sends. `route`: the one to use on every step; nothing: the quickest. Throws Error for
+  // what each compressor sends. `route`: the one to use on every step; nothing: the quickest. Throws Error for
   // a route that these payloads cannot take.
-  CostModel(std::size_t ranks, std::size_t entries, PayloadModel payloads, std::optional<Route> route,
-            std::size_t buckets = 1);
+  CostModel(std::size_t ranks, std::size_t entries, std::vector<PayloadModel> payloads,
+            std::optional<Route> route, std::size_t buckets = 1);
 
   void learn(const StepTimes& times);
 
@@ -90,27 +91,34 @@ class CostModel final : public StepCosts {
 
   // Predictions of a whole step; see StepCosts.
   double dense_seconds() const override;
-  double sparse_seconds(double factor) const override;
+  double sparse_seconds(double factor, std::size_t compressor = 0) const override;
 
   // The route for payloads of `kept` numbers from each rank: the one asked for in the constructor, or the
   // quickest. A route that might be the quickest is tried a few times before it is given up, and again after
   // hundreds of steps.
-  Route route_for(double kept) const;
+  Route route_for(double kept, std::size_t compressor = 0) const;
   // Whether the payloads should travel in one round, all buckets as one message: if that is predicted to
   // take less than 10 % of computing, hiding the exchange behind backward, bucket by bucket, would save less
   // than the additional rounds cost.
-  bool one_round(double kept) const;
+  bool one_round(double kept, std::size_t compressor = 0) const;
   // The rounds and bytes of a step that sends payloads of `kept` numbers by `route`.
-  Volume volume(Route route, double kept, bool one_round = false) const;
+  Volume volume(Route route, double kept, bool one_round = false, std::size_t compressor = 0) const;
   // How many numbers a rank sends at a factor, and what the factor then really is.
-  double numbers(double factor) const { return payloads_.numbers(factor); }
-  double real_factor(double factor) const;
+  double numbers(double factor, std::size_t compressor = 0) const {
+    return compressors_[compressor].payloads.numbers(factor);
+  }
+  double real_factor(double factor, std::size_t compressor = 0) const;
 
   const LinkModel& link() const { return link_; }
   std::vector<double> save() const;
   void load(std::span<const double> state);  // throws Error
 
  private:
+  // What is known of one compressor.
+  struct Known {
+    PayloadModel payloads;
+    Typical compress, decode_per_entry;  // seconds of sparse steps; of one entry
+  };
   // What is known of one route.
   struct Tried {
     LinkModel fit;
@@ -118,17 +126,18 @@ class CostModel final : public StepCosts {
     double idle = 0;   // steps since it was last used
   };
   double exchange_seconds(Route route, const Volume& volume) const;
-  double route_seconds(Route route, double kept) const;
+  double route_seconds(Route route, double kept, std::size_t compressor) const;
   double exposed(double busy, double hideable) const;
-  double hoped_seconds(Route route, double kept) const;
+  double hoped_seconds(Route route, double kept, std::size_t compressor) const;
+  std::vector<Typical*> typicals();
 
   std::size_t ranks_, entries_;
-  PayloadModel payloads_;
+  std::vector<Known> compressors_;
   std::optional<Route> route_;
   std::size_t buckets_;
   LinkModel link_;              // fitted to all routes
   std::array<Tried, 4> tried_;  // by route
-  Typical compute_, compress_dense_, compress_sparse_, decode_per_entry_, hideable_;
+  Typical compute_, compress_dense_, hideable_;
 };
 
 }  // namespace gravac

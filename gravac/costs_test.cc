@@ -31,7 +31,7 @@ struct World {
 };
 
 CostModel make_model() {
-  return CostModel(4, 1'000'000, selecting_payloads(1'000'000, Values::fp32, false, 1), std::nullopt);
+  return CostModel(4, 1'000'000, {selecting_payloads(1'000'000, Values::fp32, false, 1)}, std::nullopt);
 }
 
 TEST(CostModel, SettlesOnTheQuickestRouteWhateverItsBytes) {
@@ -67,7 +67,7 @@ TEST(CostModel, NoticesWhenAnotherRouteBecomesQuicker) {
 
 TEST(CostModel, TakesOneRoundIfThatIsShortBesideComputing) {
   for (const double seconds_per_byte : {1e-10, 1e-7}) {
-    CostModel model(2, 1'000'000, selecting_payloads(1'000'000, Values::fp32, false, 5), Route::all_gather, 5);
+    CostModel model(2, 1'000'000, {selecting_payloads(1'000'000, Values::fp32, false, 5)}, Route::all_gather, 5);
     EXPECT_TRUE(model.one_round(10'000));  // nothing is known yet
     for (int step = 0; step < 50; ++step) {
       const bool one_round = model.one_round(10'000);

@@ -67,19 +67,39 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
       require(s < seen.size(), name, ": bucket with segment ", s, " of ", seen.size());
       ++seen[s];
     }
-    const Layout part = layout.part(bucket);
-    parts_.push_back({.segments = bucket,
-                      .entries = part.entries(),
-                      .codec = make_codec(part, options_of(options_, bucket), comm, clock)});
+    parts_.push_back({.segments = bucket, .entries = layout.part(bucket).entries()});
   }
   require(std::all_of(seen.begin(), seen.end(), [](int times) { return times == 1; }), name,
           ": every segment must be in one bucket");
+  std::vector<std::unique_ptr<Codec>> codecs = make_codecs(0);
+  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].codec = std::move(codecs[i]);
   comm.expect_messages_of(longest_message(layout, buckets.size()));
   Facts facts = round_.facts();
   facts.emplace_back("engine", name);
   facts.emplace_back("buckets", digest_of(buckets));
   handshake(comm_, facts);
   ended_ = clock_.now();
+}
+
+std::vector<std::unique_ptr<Codec>> EngineBase::make_codecs(std::size_t compressor) const {
+  std::vector<std::unique_ptr<Codec>> codecs;
+  for (const Part& part : parts_) {
+    codecs.push_back(make_codec(layout_.part(part.segments), options_of(options_, part.segments), comm_, clock_,
+                                compressor));
+  }
+  return codecs;
+}
+
+bool EngineBase::use_compressor() {
+  if (round_.compressor() == compressor_) return false;
+  compressor_ = round_.compressor();
+  std::vector<std::unique_ptr<Codec>> codecs = make_codecs(compressor_);
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    Memory &kept = *parts_[i].codec->memories()[0], &now = *codecs[i]->memories()[0];
+    if (!kept.zero() && now.size() > 0) now.assign(kept.copy());
+    parts_[i].codec = std::move(codecs[i]);
+  }
+  return true;
 }
 
 void EngineBase::accept(std::size_t bucket, std::span<float> gradient, std::span<const float> weights) {
@@ -184,30 +204,36 @@ void EngineBase::load(const Checkpoint& checkpoint) {
   auto round = round_.read(checkpoint);
   const std::vector<double> own = checkpoint.numbers(name_), codecs = checkpoint.numbers("codecs");
   check_own(own);
+  // Codecs of the compressor in use when the state was saved, if that is another.
+  std::vector<std::unique_ptr<Codec>> others;
+  if (round->compressor != compressor_) others = make_codecs(round->compressor);
+  const auto codec = [&](std::size_t i) -> Codec& { return others.empty() ? *parts_[i].codec : *others[i]; };
   // Where the buckets are others than they were, all of them go on from the first one's numbers.
-  const std::size_t each = parts_.empty() ? 0 : parts_[0].codec->numbers().size();
+  const std::size_t each = parts_.empty() ? 0 : codec(0).numbers().size();
   require(codecs.size() >= each, "checkpoint: 'codecs' has ", codecs.size(), " numbers, at least ", each,
           " expected");
   const bool same_number = codecs.size() == each * parts_.size();
   const auto numbers_of = [&](std::size_t i) {
     return std::span(codecs).subspan(same_number ? i * each : 0, each);
   };
-  for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].codec->check(numbers_of(i));
+  for (std::size_t i = 0; i < parts_.size(); ++i) codec(i).check(numbers_of(i));
   std::vector<std::vector<float>> memories;
-  for (std::size_t m = 0; !parts_.empty() && m < parts_[0].codec->memories().size(); ++m) {
-    const std::string name(parts_[0].codec->memories()[m]->name());
-    const bool any =
-        std::ranges::any_of(parts_, [&](const Part& part) { return part.codec->memories()[m]->size() > 0; });
+  for (std::size_t m = 0; !parts_.empty() && m < codec(0).memories().size(); ++m) {
+    const std::string name(codec(0).memories()[m]->name());
+    bool any = false;
+    for (std::size_t i = 0; i < parts_.size(); ++i) any |= codec(i).memories()[m]->size() > 0;
     const std::string sharing = checkpoint.text("sharing/" + name);
-    require(sharing == to_string(parts_[0].codec->memories()[m]->sharing()), "checkpoint: '", name, "' is ",
-            sharing, " there");
+    require(sharing == to_string(codec(0).memories()[m]->sharing()), "checkpoint: '", name, "' is ", sharing,
+            " there");
     memories.push_back(checkpoint.floats(name, any ? layout_.entries() : 0));
     require(std::ranges::all_of(memories.back(), [](float x) { return std::isfinite(x); }), "checkpoint: '",
             name, "' holds infinities or NaN");
   }
 
+  compressor_ = round->compressor;
   round_.adopt(std::move(round));
   for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (!others.empty()) parts_[i].codec = std::move(others[i]);
     parts_[i].codec->restore(numbers_of(i));
     for (std::size_t m = 0; m < memories.size(); ++m) {
       std::vector<float> mine;

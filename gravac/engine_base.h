@@ -42,6 +42,9 @@ class EngineBase : public Engine {
                              // to be good and the policy watches gradients
   };
 
+  // Changes to the round's compressor, if that is another than before; what is kept goes over to it. Returns
+  // whether it did. Before a step.
+  bool use_compressor();
   // Takes note of a gradient.
   void accept(std::size_t bucket, std::span<float> gradient, std::span<const float> weights);
   // What to look for in a part.
@@ -68,6 +71,8 @@ class EngineBase : public Engine {
   double ended_ = 0;  // when the last step, or a pause after it, ended
 
  private:
+  std::size_t compressor_ = 0;  // of the codecs, by number
+  std::vector<std::unique_ptr<Codec>> make_codecs(std::size_t compressor) const;
   template <class Visit>
   void each_segment(const Part& part, const Visit& visit) const;
   std::vector<float> gather_memory(std::size_t number);

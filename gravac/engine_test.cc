@@ -63,7 +63,6 @@ class SparseThenDense final : public Policy {
   }
   Send decide(const Energy&) override { return ++steps_ >= sparse_ ? Send::dense : Send::candidate; }
   void record(const Outcome&) override {}
-  double effective_steps() const override { return steps_; }
   PolicyState save() const override { return {{"steps", {static_cast<double>(steps_)}}}; }
   void load(const PolicyState&) override {}
   std::unique_ptr<Policy> clone() const override { return std::make_unique<SparseThenDense>(*this); }

@@ -51,7 +51,6 @@ class Erratic final : public Policy {
     return choice == 1 ? Send::minimum : Send::candidate;
   }
   void record(const Outcome&) override {}
-  double effective_steps() const override { return steps_; }
   PolicyState save() const override { return {{"steps", {static_cast<double>(steps_)}}}; }
   void load(const PolicyState&) override {}
   std::unique_ptr<Policy> clone() const override { return std::make_unique<Erratic>(*this); }

@@ -69,6 +69,7 @@ Overlap::~Overlap() {
 
 // A step begins that follows order_.
 void Overlap::open() {
+  if (use_compressor()) cuts_.forget();
   mode_ = mode_for(order_, round_.plan() || options_.momentum);
   cuts_.open(round_.plan());
   found_ = {};

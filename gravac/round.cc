@@ -107,6 +107,11 @@ Facts Round::facts() const {
   return facts;
 }
 
+void Round::open() {
+  plan_ = policy().plan();
+  if (plan_) state_->compressor = plan_->compressor;
+}
+
 Agreed<Verdict> Round::agree(const Measurement& found, StepReport& report) {
   comm_.set_step(state_->steps);
   const State::Own& own = state_->own;
@@ -191,10 +196,10 @@ double Round::planned_factor(Send sent) const {
 Order Round::order_for(Send sent, double kept) const {
   if (sent == Send::dense) return {.step = state_->steps};
   return {.sent = sent,
-          .route = costs().route_for(kept),
-          .factor = costs().real_factor(planned_factor(sent)),
+          .route = costs().route_for(kept, compressor()),
+          .factor = costs().real_factor(planned_factor(sent), compressor()),
           .step = state_->steps,
-          .one_round = costs().one_round(kept)};
+          .one_round = costs().one_round(kept, compressor())};
 }
 
 Agreed<Order> Round::order(const Agreed<Verdict>& verdict) const {
@@ -202,12 +207,13 @@ Agreed<Order> Round::order(const Agreed<Verdict>& verdict) const {
 }
 
 Agreed<Order> Round::next_order() {
-  const std::optional<Plan> last = std::exchange(plan_, policy().plan());
+  const std::optional<Plan> last = plan_;
+  open();
   Send& decided = state_->decided;
   if (!plan_) decided = Send::dense;
   if (plan_ && !last) decided = Send::candidate;  // the policy wants to see what its new plan is like
   if (decided == Send::dense) return Agreed(order_for(decided, 0));
-  return Agreed(order_for(decided, costs().numbers(planned_factor(decided))));
+  return Agreed(order_for(decided, costs().numbers(planned_factor(decided), compressor())));
 }
 
 void Round::watch(std::size_t begin, std::span<const float> gradient) {
@@ -258,18 +264,21 @@ void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, co
                   .decoded_entries = static_cast<double>(traffic.entries_decoded),
                   .hideable = hideable,
                   .sparse = sparse,
-                  .volume = costs().volume(order->route, verdict->kept(order->sent), order->one_round),
-                  .route = order->route},
+                  .volume = costs().volume(order->route, verdict->kept(order->sent), order->one_round, compressor()),
+                  .route = order->route,
+                  .compressor = compressor()},
         .samples = samples,
         .factor = planned_factor(order->sent),
         .gain = sparse ? report.gain_error_fed[order->sent == Send::minimum ? 0 : 1] : 1};
+    const Law law = options_.laws.empty() ? Law() : options_.laws.at(compressor());
+    state_->effective += sparse ? law.rate(order->factor, state_->own.gain) : 1;
     end_watch();
   } else {
     state_->own = {};  // a bad step teaches nothing
     ++state_->bad_steps;
   }
   report.bad_steps = state_->bad_steps;
-  report.effective_steps = policy().effective_steps();
+  report.effective_steps = state_->effective;
   report.dense_bytes = static_cast<std::size_t>(costs().volume(Route::dense, 0).bytes);
 }
 
@@ -280,7 +289,7 @@ void Round::rescale(float ratio) {
 
 void Round::adopt(std::unique_ptr<State> state) {
   state_ = std::move(state);
-  plan_ = policy().plan();
+  plan_ = policy().plan();  // not open(): the codecs are those of the step that was saved
 }
 
 void Round::save(Checkpoint& checkpoint) const {
@@ -296,6 +305,8 @@ void Round::save(Checkpoint& checkpoint) const {
                                   times.compress, times.agree, times.exchange, times.decode,
                                   times.sparse ? 1.0 : 0.0, times.volume.rounds, times.volume.bytes,
                                   times.decoded_entries, static_cast<double>(times.route), times.hideable});
+  checkpoint.add("compressor", std::vector<double>{static_cast<double>(state_->compressor),
+                                                   static_cast<double>(times.compressor), state_->effective});
   checkpoint.add("costs", costs().save());
   for (const auto& [key, values] : policy().save()) checkpoint.add("policy/" + key, values);
   checkpoint.add("watched steps", std::vector<double>{static_cast<double>(state_->watched_steps)});
@@ -311,7 +322,8 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
     require(theirs == value, "checkpoint: ", key, " is ", theirs, " there and ", value, " here");
   }
   auto state = std::make_unique<State>(State{.policy = policy().clone(), .costs = costs()});
-  const std::vector<double> round = checkpoint.numbers("round", 3), last = checkpoint.numbers("last", 15);
+  const std::vector<double> round = checkpoint.numbers("round", 3), last = checkpoint.numbers("last", 15),
+                            compressor = checkpoint.numbers("compressor", 3);
   const auto counts = [](double x) { return x >= 0 && x <= 9e15; };
   require(counts(round[0]) && counts(round[1]), "checkpoint: 'round' has ", round[0], " steps and ", round[1],
           " bad ones");
@@ -319,6 +331,12 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
           "checkpoint: 'last' has numbers that are no times");
   require(round[2] >= 0 && round[2] <= 2, "checkpoint: 'round' names an unknown decision");
   require(last[13] >= 0 && last[13] <= 3, "checkpoint: 'last' names an unknown exchange");
+  const auto compressors = static_cast<double>(std::max<std::size_t>(options_.compressors.size(), 1));
+  require(compressor[0] >= 0 && compressor[0] < compressors && compressor[1] >= 0 && compressor[1] < compressors,
+          "checkpoint: 'compressor' has numbers ", compressor[0], " and ", compressor[1], " of ", compressors);
+  require(std::isfinite(compressor[2]) && compressor[2] >= 0, "checkpoint: ", compressor[2], " effective steps found");
+  state->compressor = static_cast<std::size_t>(compressor[0]);
+  state->effective = compressor[2];
   state->steps = static_cast<std::uint64_t>(round[0]);
   state->bad_steps = static_cast<std::uint64_t>(round[1]);
   state->decided = static_cast<Send>(static_cast<int>(round[2]));
@@ -332,7 +350,8 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
                           .hideable = last[14],
                           .sparse = last[9] != 0,
                           .volume = {last[10], last[11]},
-                          .route = static_cast<Route>(static_cast<int>(last[13]))},
+                          .route = static_cast<Route>(static_cast<int>(last[13])),
+                          .compressor = static_cast<std::size_t>(compressor[1])},
                 .samples = last[1],
                 .factor = last[2],
                 .gain = last[3]};

@@ -46,7 +46,9 @@ class Round {
         const EngineOptions& options, Comm& comm);
 
   // A step begins for which nothing has been ordered yet. (next_order() begins one, too.)
-  void open() { plan_ = policy().plan(); }
+  void open();
+  // The compressor of this step, by number. A dense step keeps that of the step before.
+  std::size_t compressor() const { return state_->compressor; }
   // The factors to try in this step; nothing: it is dense, and there is nothing to try.
   const std::optional<Plan>& plan() const { return plan_; }
   // The number of this step, from 0.
@@ -89,6 +91,8 @@ class Round {
     CostModel costs;
     std::uint64_t steps = 0, bad_steps = 0;
     Send decided = Send::dense;  // by the last good step
+    std::size_t compressor = 0;
+    double effective = 0;  // dense steps that all good steps so far were worth
     struct Own {                 // the step before as this rank saw it, which the next message tells
       bool known = false;
       StepTimes times;

@@ -218,7 +218,6 @@ class Curious final : public Policy {
     return Send::minimum;
   }
   void record(const Outcome&) override {}
-  double effective_steps() const override { return 0; }
   PolicyState save() const override { return {}; }
   void load(const PolicyState&) override {}
   std::unique_ptr<Policy> clone() const override { return std::make_unique<Curious>(*this); }

@@ -1,5 +1,6 @@
 #include "gravac/codec/compressors.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "gravac/codec/low_rank_codec.h"
@@ -27,6 +28,7 @@ std::vector<CompressorInfo> make_table() {
   for (const SelectorInfo& info : selectors()) {
     table.push_back({.name = info.name,
                      .description = info.description,
+                     .family = "selector",
                      .make = make<SelectingCodec>,
                      .payloads = selected,
                      .selects = true,
@@ -36,12 +38,14 @@ std::vector<CompressorInfo> make_table() {
   for (const QuantiserInfo& info : quantisers()) {
     table.push_back({.name = info.name,
                      .description = info.description,
+                     .family = info.bits == 16 ? "half" : "quantiser",
                      .make = make<QuantisingCodec>,
                      .payloads = quantising_payloads,
                      .conserves = info.feedback});
   }
   table.push_back({.name = "powersgd",
                    .description = "Sends two thin factors of each weight matrix, of --rank columns (PowerSGD).",
+                   .family = "low-rank",
                    .make = make<LowRankCodec>,
                    .payloads = low_rank_payloads,
                    .factor_per_layer = true,
@@ -66,13 +70,30 @@ const CompressorInfo& compressor_info(std::string_view name) {
   return entry_named(compressors(), name, "compressor", "compressor");
 }
 
-std::unique_ptr<Codec> make_codec(const Layout& layout, const EngineOptions& options, Comm& comm,
-                                  Clock& clock) {
-  return compressor_info(options.step.compressor).make(layout, options, comm, clock);
+namespace {
+
+// The options of one compressor, where several are named.
+EngineOptions options_of(const EngineOptions& options, std::size_t compressor) {
+  EngineOptions one = options;
+  if (!options.compressors.empty()) one.step.compressor = options.compressors.at(compressor);
+  return one;
 }
 
-PayloadModel payloads_of(const Layout& layout, const EngineOptions& options, std::size_t buckets) {
-  return compressor_info(options.step.compressor).payloads(layout, options, buckets);
+}  // namespace
+
+std::unique_ptr<Codec> make_codec(const Layout& layout, const EngineOptions& options, Comm& comm, Clock& clock,
+                                  std::size_t compressor) {
+  const EngineOptions one = options_of(options, compressor);
+  return compressor_info(one.step.compressor).make(layout, one, comm, clock);
+}
+
+std::vector<PayloadModel> payloads_of(const Layout& layout, const EngineOptions& options, std::size_t buckets) {
+  std::vector<PayloadModel> all;
+  for (std::size_t c = 0; c < std::max<std::size_t>(options.compressors.size(), 1); ++c) {
+    const EngineOptions one = options_of(options, c);
+    all.push_back(compressor_info(one.step.compressor).payloads(layout, one, buckets));
+  }
+  return all;
 }
 
 }  // namespace gravac

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "gravac/codec/codec.h"
 #include "gravac/codec/payload_model.h"
@@ -16,6 +17,7 @@ namespace gravac {
 struct CompressorInfo {
   std::string_view name;
   std::string_view description;  // one sentence
+  std::string_view family;       // whose rates it has (policy/rates.def)
   std::unique_ptr<Codec> (*make)(const Layout& layout, const EngineOptions& options, Comm& comm,
                                  Clock& clock) = nullptr;
   // What it sends of a gradient that travels in `buckets` buckets: for predictions.
@@ -34,9 +36,10 @@ std::span<const std::string_view> compressor_names();
 // The line called `name`. Throws Error that lists the known names.
 const CompressorInfo& compressor_info(std::string_view name);
 
-// The codec, or the payloads, of the compressor that the options name.
-std::unique_ptr<Codec> make_codec(const Layout& layout, const EngineOptions& options, Comm& comm,
-                                  Clock& clock);
-PayloadModel payloads_of(const Layout& layout, const EngineOptions& options, std::size_t buckets);
+// The codec of the compressor that the options name; of several, that of this number.
+std::unique_ptr<Codec> make_codec(const Layout& layout, const EngineOptions& options, Comm& comm, Clock& clock,
+                                  std::size_t compressor = 0);
+// The payloads of all compressors that the options name.
+std::vector<PayloadModel> payloads_of(const Layout& layout, const EngineOptions& options, std::size_t buckets);
 
 }  // namespace gravac

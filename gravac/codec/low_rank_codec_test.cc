@@ -172,7 +172,6 @@ class Two final : public Policy {
   std::optional<Plan> plan() const override { return plan_; }
   Send decide(const Energy&) override { return send_; }
   void record(const Outcome&) override {}
-  double effective_steps() const override { return 0; }
   PolicyState save() const override { return {}; }
   void load(const PolicyState&) override {}
   std::unique_ptr<Policy> clone() const override { return std::make_unique<Two>(*this); }

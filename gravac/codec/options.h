@@ -12,6 +12,7 @@
 #include "gravac/comm/comm.h"
 #include "gravac/comm/route.h"
 #include "gravac/memory/momentum_options.h"
+#include "gravac/policy/rates.h"
 #include "gravac/util/layout.h"
 #include "gravac/wire/values.h"
 
@@ -37,6 +38,10 @@ struct StepOptions {
 // before the first step.
 struct EngineOptions {
   StepOptions step;
+  // More than one compressor, from which the policy chooses by number (Plan::compressor); what is kept of the gradient
+  // goes from one to the other. Empty: step.compressor alone.
+  std::vector<std::string> compressors;
+  std::vector<Law> laws;  // of each compressor: what its steps are worth; by gain where there is none
   std::optional<MomentumOptions> momentum;  // keep a velocity, as DGC does; nothing: a plain residual
   std::optional<Route> route;               // nothing: the one predicted to be quickest, step by step
   Values values = Values::fp32;             // of sparse entries on the wire

@@ -33,12 +33,8 @@ class AccordionPolicy final : public Policy {
 
   std::string_view name() const override { return "accordion"; }
   std::optional<Plan> plan() const override { return Plan{options_.low, options_.low}; }
-  Send decide(const Energy& energy) override {
-    effective_ += std::cbrt(gain(Gain::error_fed, energy, Send::candidate));
-    return Send::candidate;
-  }
+  Send decide(const Energy&) override { return Send::candidate; }
   void record(const Outcome&) override {}
-  double effective_steps() const override { return effective_; }
 
   std::size_t observe_interval() const override { return options_.interval; }
   std::span<const double> segment_factors() const override { return factors_; }
@@ -67,8 +63,7 @@ class AccordionPolicy final : public Policy {
   }
 
   PolicyState save() const override {
-    return {{"effective", {effective_}},
-            {"intervals", {static_cast<double>(intervals_)}},
+    return {{"intervals", {static_cast<double>(intervals_)}},
             {"factors", factors_},
             {"norms", norms_}};
   }
@@ -78,7 +73,6 @@ class AccordionPolicy final : public Policy {
     const std::vector<double>& norms = reader.numbers("norms", options_.segments);
     for (const double factor : factors) keep_count(0, factor);
     const std::size_t intervals = reader.index("intervals", kManySteps);
-    effective_ = reader.number("effective");
     intervals_ = intervals;
     factors_ = factors;
     norms_ = norms;
@@ -90,7 +84,6 @@ class AccordionPolicy final : public Policy {
   std::vector<double> factors_;  // by segment; the low factor to begin with
   std::vector<double> norms_;    // by segment, at the last comparison; 0: not known yet
   std::size_t intervals_ = 0;    // that are over
-  double effective_ = 0;
 };
 
 using enum OptionInfo::Kind;

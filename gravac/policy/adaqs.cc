@@ -55,21 +55,15 @@ class AdaqsPolicy final : public Policy {
   }
 
   Send decide(const Energy& energy) override {
-    if (!plan()) {
-      ++effective_;
-      return Send::dense;
-    }
-    effective_ += std::cbrt(gain(Gain::error_fed, energy, Send::candidate));
+    if (!plan()) return Send::dense;
     look_at(ratio_of(energy));
     return Send::candidate;
   }
 
   void record(const Outcome&) override {}
-  double effective_steps() const override { return effective_; }
 
   PolicyState save() const override {
-    return {{"effective", {effective_}},
-            {"bits", {bits_}},
+    return {{"bits", {bits_}},
             {"average", {average_}},
             {"reference", {reference_}},
             {"seen", {static_cast<double>(seen_)}}};
@@ -77,7 +71,6 @@ class AdaqsPolicy final : public Policy {
   void load(const PolicyState& state) override {
     const StateReader reader(name(), state);
     AdaqsPolicy loaded(options_);
-    loaded.effective_ = reader.number("effective");
     loaded.bits_ = reader.number("bits");
     require(loaded.bits_ >= options_.start && loaded.bits_ <= options_.cap, "adaqs policy: state has ",
             loaded.bits_, " for 'bits'");
@@ -108,7 +101,6 @@ class AdaqsPolicy final : public Policy {
   double average_ = 0;    // of the ratios
   double reference_ = 0;  // what it was at the last change; 0: not known yet
   std::size_t seen_ = 0;  // ratios so far
-  double effective_ = 0;
 };
 
 using enum OptionInfo::Kind;

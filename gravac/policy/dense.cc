@@ -10,20 +10,11 @@ class DensePolicy final : public Policy {
  public:
   std::string_view name() const override { return "dense"; }
   std::optional<Plan> plan() const override { return std::nullopt; }
-  Send decide(const Energy&) override {
-    ++steps_;
-    return Send::dense;
-  }
+  Send decide(const Energy&) override { return Send::dense; }
   void record(const Outcome&) override {}
-  double effective_steps() const override { return steps_; }
-  PolicyState save() const override { return {{"steps", {steps_}}}; }
-  void load(const PolicyState& state) override {
-    steps_ = static_cast<double>(StateReader(name(), state).index("steps", kManySteps));
-  }
+  PolicyState save() const override { return {{"dense", {}}}; }
+  void load(const PolicyState& state) override { StateReader(name(), state).numbers("dense", 0); }
   std::unique_ptr<Policy> clone() const override { return std::make_unique<DensePolicy>(*this); }
-
- private:
-  double steps_ = 0;
 };
 
 }  // namespace

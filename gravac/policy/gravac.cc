@@ -1,6 +1,14 @@
 // Algorithm 1 of the paper (IEEE CLOUD 2023). The policy climbs a ladder of factors, one rung in every window
 // of steps. On every step it sends at the candidate factor if the gain there is at least epsilon, if not at
 // the minimum factor if the gain there is, and if not a dense step.
+//
+// Read literally, the algorithm gets stuck in two places, so two things are ours:
+//   Trials. A dense step leaves no residual, and the gain of a gradient without a residual is far below what
+//   it settles at; so after one dense step all others would be dense, too. Here the minimum is sent for `trial`
+//   steps, whatever its gain, before epsilon counts; after falling to dense, the next trial is in the next window.
+//   Going back. Once the candidate has climbed past what epsilon allows, every step would be sent at the minimum,
+//   for good. Here it goes back to the best rung that met epsilon, and tries the next one every `retry` windows.
+// With trial = 0 and retry = 0 the algorithm is the literal one.
 
 #include <algorithm>
 #include <cmath>
@@ -45,7 +53,11 @@ struct Average {
 class GravacPolicy final : public Policy {
  public:
   explicit GravacPolicy(const GravacOptions& options)
-      : options_(options), gains_(options.ladder.size()), throughputs_(options.ladder.size()) {
+      : options_(options),
+        met_(options.ladder.size(), false),
+        gains_(options.ladder.size()),
+        throughputs_(options.ladder.size()),
+        trial_left_(options.trial) {
     const auto& ladder = options_.ladder;
     require(!ladder.empty() && ladder.front() >= 1 && std::isfinite(ladder.back()) &&
                 std::adjacent_find(ladder.begin(), ladder.end(), std::greater_equal<>()) == ladder.end(),
@@ -62,22 +74,29 @@ class GravacPolicy final : public Policy {
   std::string_view name() const override { return "gravac"; }
   Needs needs() const override { return needs_of(options_.gain); }
 
+  // While the policy waits for its next trial there is nothing to measure: gains without a residual say little.
   std::optional<Plan> plan() const override {
+    if (waiting_) return std::nullopt;
     return Plan{options_.ladder[minimum_], options_.ladder[candidate_]};
   }
 
   // Decides by smoothed gains, since those of single steps are noisy. Both factors' gains are measured on
   // every step.
   Send decide(const Energy& energy) override {
+    if (waiting_) return Send::dense;
     gains_[minimum_].add(gain(options_.gain, energy, Send::minimum), options_.smoothing);
     if (candidate_ != minimum_) {
       gains_[candidate_].add(gain(options_.gain, energy, Send::candidate), options_.smoothing);
     }
-    const Send sent = gains_[candidate_].value >= options_.epsilon ? Send::candidate
-                      : gains_[minimum_].value >= options_.epsilon ? Send::minimum
-                                                                   : Send::dense;
-    effective_ += std::cbrt(gain(Gain::error_fed, energy, sent));
-    return sent;
+    const bool trying = trial_left_ > 0;
+    if (trying) --trial_left_;
+    if (gains_[candidate_].value >= options_.epsilon) {
+      met_[candidate_] = true;
+      return Send::candidate;
+    }
+    if (trying || gains_[minimum_].value >= options_.epsilon) return Send::minimum;
+    waiting_ = options_.trial > 0;
+    return Send::dense;
   }
 
   void record(const Outcome& outcome) override {
@@ -90,14 +109,15 @@ class GravacPolicy final : public Policy {
     if (++steps_ % options_.window == 0) end_window();
   }
 
-  double effective_steps() const override { return effective_; }
-
   PolicyState save() const override {
     PolicyState state = {{"steps", {static_cast<double>(steps_)}},
-                         {"effective", {effective_}},
                          {"minimum", {static_cast<double>(minimum_)}},
                          {"candidate", {static_cast<double>(candidate_)}},
-                         {"settled", {settled_ ? 1.0 : 0.0}}};
+                         {"settled", {settled_ ? 1.0 : 0.0}},
+                         {"waiting", {waiting_ ? 1.0 : 0.0}},
+                         {"trial_left", {static_cast<double>(trial_left_)}},
+                         {"retry_left", {static_cast<double>(retry_left_)}},
+                         {"met", {met_.begin(), met_.end()}}};
     const auto add = [&](const char* key, const std::vector<Average>& averages) {
       std::vector<double> values;
       for (const Average& average : averages)
@@ -115,11 +135,15 @@ class GravacPolicy final : public Policy {
     const auto rungs = static_cast<double>(options_.ladder.size());
     GravacPolicy loaded(options_);
     loaded.steps_ = reader.index("steps", kManySteps);
-    loaded.effective_ = reader.number("effective");
     loaded.minimum_ = reader.index("minimum", rungs);
     loaded.candidate_ = reader.index("candidate", rungs);
     require(loaded.candidate_ >= loaded.minimum_, "gravac policy: state has a candidate below its minimum");
     loaded.settled_ = reader.index("settled", 2) == 1;
+    loaded.waiting_ = reader.index("waiting", 2) == 1;
+    loaded.trial_left_ = reader.index("trial_left", static_cast<double>(options_.trial) + 1);
+    loaded.retry_left_ = reader.index("retry_left", static_cast<double>(options_.retry) + 1);
+    const std::vector<double>& met = reader.numbers("met", met_.size());
+    for (std::size_t i = 0; i < met.size(); ++i) loaded.met_[i] = met[i] != 0;
     const auto read = [&](const char* key, std::vector<Average>& averages) {
       const std::vector<double>& values = reader.numbers(key, 2 * averages.size());
       for (std::size_t i = 0; i < averages.size(); ++i) averages[i] = {values[2 * i + 1], values[2 * i] != 0};
@@ -133,15 +157,46 @@ class GravacPolicy final : public Policy {
 
  private:
   void end_window() {
+    if (waiting_) return start_trial();
     const std::size_t evaluated = candidate_;
-    if (!settled_) candidate_ = std::min(candidate_ + 1, options_.ladder.size() - 1);
+    move_candidate();
     // If the rung just evaluated loses nothing against the minimum, it becomes the minimum. The paper's
     // listing would use the rung above it, which has not been evaluated yet; its prose this one.
     if (evaluated != minimum_ && within(gains_[evaluated].value, gains_[minimum_].value, options_.omega)) {
       minimum_ = evaluated;
     }
-    settle_if_saturated();
+    if (retry_left_ == 0) settle_if_saturated();
     candidate_ = std::max(candidate_, minimum_);  // settling may have chosen a rung below the new minimum
+    met_[candidate_] = false;                     // it has to meet epsilon again
+  }
+
+  // Compression begins anew, at the lowest factor: what was known of gains was known with another residual.
+  void start_trial() {
+    waiting_ = false;
+    settled_ = false;
+    minimum_ = candidate_ = 0;
+    trial_left_ = options_.trial;
+    retry_left_ = 0;
+    gains_.assign(gains_.size(), {});
+    met_.assign(met_.size(), false);
+  }
+
+  // A rung up; or, if the gain at the candidate was below epsilon in the whole window, back to the best rung below
+  // it that met epsilon, and up again after a few windows.
+  void move_candidate() {
+    const bool failed = candidate_ != minimum_ && !met_[candidate_];
+    if (failed && options_.retry > 0) {
+      std::size_t best = minimum_;
+      for (std::size_t i = minimum_ + 1; i < candidate_; ++i) {
+        if (met_[i] && throughputs_[i].value > throughputs_[best].value) best = i;
+      }
+      candidate_ = best;
+      settled_ = false;
+      retry_left_ = options_.retry;
+      return;
+    }
+    if (retry_left_ > 0 && --retry_left_ > 0) return;
+    if (!settled_) candidate_ = std::min(candidate_ + 1, options_.ladder.size() - 1);
   }
 
   // If the two best compression throughputs (throughput times gain) are about equal, compressing harder gains
@@ -163,9 +218,12 @@ class GravacPolicy final : public Policy {
   GravacOptions options_;
   std::size_t minimum_ = 0, candidate_ = 0;   // rungs of the ladder
   bool settled_ = false;                      // the climb is over
+  std::vector<bool> met_;                     // by rung: its gain was at least epsilon when it was last the candidate
   std::vector<Average> gains_, throughputs_;  // by rung; throughputs are times the gain
+  bool waiting_ = false;                      // dense steps until the next trial
+  std::size_t trial_left_ = 0;                // steps in which the minimum is sent whatever its gain
+  std::size_t retry_left_ = 0;                // windows until the rung above the candidate is tried again
   std::size_t steps_ = 0;
-  double effective_ = 0;
 };
 
 using enum OptionInfo::Kind;
@@ -175,6 +233,11 @@ constexpr OptionInfo kOptions[] = {
     {kPolicyOptions, "omega", number, "W", "0.01",
      "Relative difference below which two gains or throughputs count as equal", 0, 1, false, true},
     {kPolicyOptions, "window", count, "STEPS", "500", "Steps between changes of the factors", 1},
+    {kPolicyOptions, "trial", count, "STEPS", "",
+     "Steps that are compressed before the gain counts (default: a tenth of the window, at least 5); 0: as printed "
+     "in the paper"},
+    {kPolicyOptions, "retry", count, "WINDOWS", "4",
+     "Windows after which a factor whose gain was too low is tried again; 0: never, as printed in the paper"},
     {kPolicyOptions, "ladder", choice, "exponential|geometric", "exponential",
      "Try factors of --factor-min times 2, 4, 16, 256 (exponential) or 2, 4, 8, 16 (geometric)"},
     {kPolicyOptions, "gain", choice, "error-fed|gradient|released", "gradient",
@@ -186,12 +249,15 @@ constexpr SharedOption kShared[] = {{"factor-min"}, {"factor-max"}, {"smoothing"
 std::unique_ptr<Policy> from_options(const PolicyInput& input) {
   const OptionReader& options = input.options;
   const double minimum = options.number("factor-min"), maximum = options.number("factor-max");
+  const auto window = options.number<std::size_t>("window");
   return make_gravac_policy({.ladder = options.choice("ladder") == "exponential"
                                            ? exponential_ladder(minimum, maximum)
                                            : geometric_ladder(minimum, maximum),
                              .epsilon = options.number("epsilon"),
                              .omega = options.number("omega"),
-                             .window = options.number<std::size_t>("window"),
+                             .window = window,
+                             .trial = options.number("trial", default_trial(window)),
+                             .retry = options.number<std::size_t>("retry"),
                              .smoothing = options.number("smoothing", default_smoothing(input.ranks)),
                              .gain = gain_from_string(options.text("gain"))});
 }
@@ -204,6 +270,10 @@ std::vector<double> exponential_ladder(double minimum, double maximum) {
 
 std::vector<double> geometric_ladder(double minimum, double maximum) {
   return ladder(minimum, maximum, [](int i) { return static_cast<double>(i); });
+}
+
+std::size_t default_trial(std::size_t window) {
+  return std::max<std::size_t>(window / 10, 5);
 }
 
 double default_smoothing(std::size_t ranks) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <span>
 
 // The types that pass between a step, which measures, and a policy, which decides.
@@ -10,6 +11,7 @@ namespace gravac {
 struct Plan {
   double minimum = 1;
   double candidate = 1;  // >= minimum
+  std::size_t compressor = 0;  // which of the engine's compressors (EngineOptions::compressors)
 
   bool operator==(const Plan&) const = default;
 };

@@ -11,16 +11,18 @@
 
 #include "gravac/policy/gain.h"
 #include "gravac/policy/plan.h"
+#include "gravac/policy/rates.h"
 
 namespace gravac {
 
-// Predicts the seconds of a step, dense or at a given factor. The predictions are equal on all ranks.
+// Predicts the seconds of a step, dense or at a factor of one of the engine's compressors. The predictions are equal
+// on all ranks.
 // CostModel (costs.h) implements it; tests of policies make up their own.
 class StepCosts {
  public:
   virtual ~StepCosts() = default;
   virtual double dense_seconds() const = 0;
-  virtual double sparse_seconds(double factor) const = 0;
+  virtual double sparse_seconds(double factor, std::size_t compressor = 0) const = 0;
 };
 
 // What is known of a step when it is over. All numbers are agreed on by all ranks.
@@ -59,10 +61,6 @@ class Policy {
   // Learns from the step before the one just decided.
   virtual void record(const Outcome& outcome) = 0;
 
-  // How many steps of dense training the steps so far were worth, by an estimate: a step counts as
-  // gain^(1/3) dense steps. Learning-rate schedules can follow this number instead of the number of steps.
-  virtual double effective_steps() const = 0;
-
   // Everything that changes from step to step. After load() a policy with the same options decides exactly as
   // the one that saved the state would have. load() throws Error, and changes nothing, for a state
   // saved by another policy or with numbers out of range.
@@ -92,6 +90,8 @@ class Policy {
 // unless 1 <= minimum <= maximum.
 std::vector<double> exponential_ladder(double minimum, double maximum);
 std::vector<double> geometric_ladder(double minimum, double maximum);
+// Four factors per octave, from 1.5 to `maximum`. Throws Error unless 1.5 <= maximum.
+std::vector<double> fine_ladder(double maximum);
 
 // Sends the whole gradient on every step.
 std::unique_ptr<Policy> make_dense_policy();
@@ -105,23 +105,32 @@ struct GravacOptions {
   double epsilon = 0.7;      // least gain at which a factor may be used, in [0, 1]
   double omega = 0.01;       // relative difference below which two numbers count as equal
   std::size_t window = 500;  // steps between changes of the factors
+  std::size_t trial = 50;    // steps that are compressed before the gain counts; 0: as printed in the paper
+  std::size_t retry = 4;     // windows until a factor that failed is tried again; 0: never, as printed there
   double smoothing = 0.04;   // weight of a new sample in the averages, in (0, 1]
   Gain gain = Gain::gradient;
 };
 std::unique_ptr<Policy> make_gravac_policy(const GravacOptions& options);
 
+// A tenth of the window, at least 5 steps.
+std::size_t default_trial(std::size_t window);
+
 // The paper's smoothing for a number of ranks: ranks / 100, in [0.01, 1].
 double default_smoothing(std::size_t ranks);
 
-// Our own policy. From the gain at the factor in use it learns how the gain falls with the factor; the cost
-// model predicts the time of a step at every factor; it takes the factor with the most progress per second,
-// or dense if none is at least a tenth better.
+// Our own policy. What a step is worth at every factor of every compressor is known by law (rates.h); the cost model
+// predicts how long it takes; the policy takes the compressor and factor with the most progress per second, or dense
+// if none is at least a tenth better.
 struct ProgressOptions {
-  double maximum = 1000;  // highest factor
-  double floor = 0;       // least progress per step that is allowed, relative to dense, in [0, 1]
-  double progress_exponent = 1.0 / 3;  // progress of a step = gain ^ this
-  double tail_exponent = 1.25;         // gain(factor) = 1 / (1 + (factor / c0) ^ this), with c0 learned
-  std::size_t interval = 10;           // steps between changes of the factor
+  // A compressor that may be used, by its number in the engine, and the factors at which it may be used.
+  struct Compressor {
+    Law law;
+    std::vector<double> factors;
+  };
+  std::vector<Compressor> compressors = {{Law(), fine_ladder(1000)}};
+  double floor = 0.9;           // least rate of a step that is allowed, in [0, 1]
+  double tail_exponent = 1.25;  // of laws that go by the gain: gain(factor) = 1 / (1 + (factor / c0) ^ this), c0 learned
+  std::size_t interval = 10;    // steps between changes
 };
 std::unique_ptr<Policy> make_progress_policy(const ProgressOptions& options);
 

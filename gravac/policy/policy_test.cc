@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -26,9 +27,10 @@ Send step(Policy& policy, double minimum_gain, double candidate_gain, double sam
   return sent;
 }
 
-// A window of one step and no smoothing, so that every step of a test shows its effect at once.
+// The algorithm as printed in the paper, with a window of one step and no smoothing, so that every step of a test
+// shows its effect at once.
 GravacOptions options(std::vector<double> ladder) {
-  return {.ladder = std::move(ladder), .window = 1, .smoothing = 1};
+  return {.ladder = std::move(ladder), .window = 1, .trial = 0, .retry = 0, .smoothing = 1};
 }
 
 TEST(Ladders, AreThoseOfThePaper) {
@@ -148,9 +150,83 @@ TEST(GravacPolicy, UsesTheGainItWasTold) {
   EXPECT_EQ(make_gravac_policy(o)->decide(energy), Send::dense);
 }
 
-TEST(GravacPolicy, StaysDenseForEverWhereFreshGradientsGainTooLittle) {  // a known property
+TEST(GravacPolicy, AsPrintedStaysDenseForEverWhereFreshGradientsGainTooLittle) {
   const auto policy = make_gravac_policy(options({10, 100}));
   for (int i = 0; i < 50; ++i) EXPECT_EQ(step(*policy, 0.5, 0.2), Send::dense);
+}
+
+// What a policy sends in some steps in which the gain depends on how long the residual could settle: `fresh` right
+// after a dense step, and `settled` from three compressed steps on.
+std::vector<Send> settle(Policy& policy, double fresh, double settled, int steps) {
+  std::vector<Send> all;
+  int compressed = 0;
+  for (int i = 0; i < steps; ++i) {
+    const double gain = compressed >= 3 ? settled : fresh;
+    all.push_back(policy.decide(with_gains(gain, gain)));
+    const double factor = policy.plan() ? policy.plan()->candidate : 1;
+    policy.record({.factor = all.back() == Send::dense ? 1 : factor, .samples_per_second = 100});
+    compressed = all.back() == Send::dense ? 0 : compressed + 1;
+  }
+  return all;
+}
+
+TEST(GravacPolicy, CompressesForATrialBeforeTheGainCounts) {
+  GravacOptions o = options({10, 100});
+  o.window = 20;
+  o.trial = 5;
+  const auto good = make_gravac_policy(o);
+  const std::vector<Send> sent = settle(*good, 0.3, 0.95, 60);
+  EXPECT_EQ(std::ranges::count(sent, Send::dense), 0);
+}
+
+TEST(GravacPolicy, AfterATrialThatFailsIsDenseUntilTheNextWindow) {
+  GravacOptions o = options({10, 100});
+  o.window = 20;
+  o.trial = 5;
+  const auto policy = make_gravac_policy(o);
+  std::vector<Send> sent = settle(*policy, 0.3, 0.6, 20);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(sent[i], i < 5 ? Send::minimum : Send::dense) << i;
+  EXPECT_TRUE(policy->plan());  // the next trial begins
+  sent = settle(*policy, 0.3, 0.6, 20);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(sent[i], i < 5 ? Send::minimum : Send::dense) << i;
+  EXPECT_EQ(std::ranges::count(settle(*policy, 0.3, 0.95, 40), Send::dense), 0);  // training has calmed down
+}
+
+TEST(GravacPolicy, MeasuresNothingWhileItWaitsForATrial) {
+  GravacOptions o = options({10, 100});
+  o.window = 20;
+  o.trial = 5;
+  const auto policy = make_gravac_policy(o);
+  settle(*policy, 0.3, 0.6, 7);
+  EXPECT_FALSE(policy->plan());
+}
+
+// The gain meets epsilon up to 40x. As printed, the candidate would climb to 1000x and every step be sent at 10x.
+TEST(GravacPolicy, GoesBackToTheBestFactorThatMetEpsilonAndTriesTheNextOneAgain) {
+  GravacOptions o = options({10, 20, 40, 160, 1000});
+  o.window = 3;
+  o.retry = 2;
+  const auto policy = make_gravac_policy(o);
+  double allowed = 40;
+  std::vector<double> candidates;
+  const auto window = [&] {
+    candidates.push_back(policy->plan()->candidate);
+    for (int i = 0; i < 3; ++i) {
+      const double candidate = policy->plan()->candidate;
+      step(*policy, 0.95, candidate <= allowed ? 0.8 : 0.5, 100 + candidate);
+    }
+  };
+  for (int i = 0; i < 9; ++i) window();
+  EXPECT_EQ(candidates, (std::vector<double>{10, 20, 40, 160, 40, 40, 160, 40, 40}));
+  candidates.clear();
+  allowed = 1000;
+  for (int i = 0; i < 4; ++i) window();
+  EXPECT_EQ(candidates, (std::vector<double>{160, 1000, 1000, 1000}));
+  candidates.clear();
+  allowed = 20;  // a critical phase
+  for (int i = 0; i < 4; ++i) window();
+  EXPECT_EQ(candidates.front(), 1000);
+  EXPECT_LE(candidates.back(), 160);
 }
 
 TEST(GravacPolicy, RefusesOptionsOutOfRange) {
@@ -180,7 +256,9 @@ struct MadeUpCosts final : StepCosts {
     return seconds * (1 + noise * std::uniform_real_distribution<>(-1, 1)(random));
   }
   double dense_seconds() const override { return noisy(compute + dense); }
-  double sparse_seconds(double factor) const override { return noisy(compute + fixed + per_entry / factor); }
+  double sparse_seconds(double factor, std::size_t = 0) const override {
+    return noisy(compute + fixed + per_entry / factor);
+  }
 };
 
 double curve(double factor, double c0) {
@@ -213,7 +291,7 @@ TEST(ProgressPolicy, FindsTheBestFactorWithinARung) {
         if (factor <= 1000 && price < best_price) best = factor, best_price = price;
       }
       if (best_price >= 0.9 * costs.dense_seconds()) best = 1;
-      const auto policy = make_progress_policy({});
+      const auto policy = make_progress_policy({.floor = 0});
       run(*policy, costs, c0, 400);
       EXPECT_LE(std::abs(std::log2(factor_of(*policy) / best)), 0.2501)
           << c0 << " " << per_entry << ": " << best;
@@ -226,7 +304,7 @@ struct OneFactor final : StepCosts {
   OneFactor(double only, double dense_takes) : factor(only), dense(dense_takes) {}
   double factor, dense;
   double dense_seconds() const override { return dense; }
-  double sparse_seconds(double other) const override {
+  double sparse_seconds(double other, std::size_t) const override {
     return std::abs(other / factor - 1) < 1e-9 ? 1 : 1e12;
   }
 };
@@ -236,7 +314,7 @@ struct OneFactor final : StepCosts {
 TEST(ProgressPolicy, LearnsTheCurveFromAnyFactor) {
   const auto rung = [](int i) { return 1.5 * std::exp2(i / 4.0); };
   for (const double factor : {rung(2), rung(15), rung(33)}) {
-    const auto policy = make_progress_policy({.interval = 1});
+    const auto policy = make_progress_policy({.floor = 0, .interval = 1});
     const auto spend = [](Policy& p, const StepCosts& costs) { p.record({.costs = &costs}); };
     spend(*policy, OneFactor(factor, 1e6));
     ASSERT_EQ(factor_of(*policy), factor);
@@ -271,24 +349,104 @@ TEST(ProgressPolicy, IsDenseWhereDenseIsCheaper) {
   EXPECT_FALSE(policy->plan());
 }
 
-TEST(ProgressPolicy, RisesAtMostTwofoldAtATime) {
+// On a slow link dense steps are long: two of them are enough to know so.
+TEST(ProgressPolicy, LeavesDenseForTheBestFactorAfterTwoSteps) {
   MadeUpCosts costs;
   costs.per_entry = 100;
   costs.dense = 50;
-  const auto policy = make_progress_policy({});
-  double last = 0;
-  for (int i = 0; i < 100; ++i) {
-    run(*policy, costs, 10, 10);
-    EXPECT_TRUE(last <= 1 || factor_of(*policy) <= 2 * last);
-    last = factor_of(*policy);
+  const auto policy = make_progress_policy({.compressors = {{Law({{100, 1}, {1000, 0.8}}), fine_ladder(1000)}}});
+  run(*policy, costs, 10, 2);
+  const double chosen = factor_of(*policy);
+  EXPECT_GT(chosen, 100);
+  run(*policy, costs, 10, 100);
+  EXPECT_EQ(factor_of(*policy), chosen);
+}
+
+// Two compressors: one is quick at low factors, the other can go higher.
+struct TwoCosts final : StepCosts {
+  double per_entry = 1, dense = 10;
+  double dense_seconds() const override { return 1 + dense; }
+  double sparse_seconds(double factor, std::size_t compressor) const override {
+    return 1 + (compressor == 0 ? 0.5 : 0.1) + per_entry * dense / factor;
   }
-  EXPECT_GT(last, 10);
+};
+
+ProgressOptions two_compressors() {
+  return {.compressors = {{Law({{100, 1}}), fine_ladder(100)}, {Law({{8, 1}, {16, 0.85}}), {4, 8, 16}}}};
+}
+
+TEST(ProgressPolicy, ChoosesBetweenCompressors) {
+  TwoCosts costs;
+  const auto policy = make_progress_policy(two_compressors());
+  run(*policy, costs, 10, 20);
+  EXPECT_EQ(policy->plan()->compressor, 0u);
+  EXPECT_NEAR(policy->plan()->candidate, 100, 20);
+  costs.per_entry = 0.05;
+  run(*policy, costs, 10, 20);
+  EXPECT_EQ(policy->plan()->compressor, 1u);
+  EXPECT_EQ(policy->plan()->candidate, 8);  // 16 is below the floor
+}
+
+TEST(ProgressPolicy, DoesNotChangeTheCompressorForLittle) {
+  TwoCosts costs;
+  const auto policy = make_progress_policy(two_compressors());
+  run(*policy, costs, 10, 20);
+  ASSERT_EQ(policy->plan()->compressor, 0u);
+  costs.per_entry = 0.28;  // compressor 1 at 8 is 5 % better than compressor 0 at 90
+  const double now = costs.sparse_seconds(90, 0), other = costs.sparse_seconds(8, 1);
+  ASSERT_LT(other, now);
+  ASSERT_GT(other, now / 1.1);
+  run(*policy, costs, 10, 20);
+  EXPECT_EQ(policy->plan()->compressor, 0u);
+}
+
+TEST(ProgressPolicy, CompressesOneDenseStepInTwoHundredToLearnWhatItCosts) {
+  TwoCosts costs;
+  costs.dense = 0.01;
+  const auto policy = make_progress_policy(two_compressors());
+  int compressed = 0;
+  for (int i = 0; i < 2000; ++i) {
+    compressed += policy->plan().has_value();
+    run(*policy, costs, 10, 1);
+  }
+  EXPECT_GE(compressed, 8);
+  EXPECT_LE(compressed, 10);
+}
+
+TEST(Law, InterpolatesAlongTheLogarithmOfTheFactor) {
+  const Law law({{10, 1}, {1000, 0.5}});
+  EXPECT_EQ(law.rate(1, 0), 1);
+  EXPECT_EQ(law.rate(5, 0), 1);
+  EXPECT_NEAR(law.rate(100, 0), 0.75, 1e-12);
+  EXPECT_EQ(law.rate(1000, 0), 0.5);
+  EXPECT_EQ(law.rate(2000, 0), 0.25);
+  EXPECT_TRUE(Law().by_gain());
+  EXPECT_NEAR(Law().rate(10, 0.125), 0.5, 1e-12);
+  EXPECT_THROW(Law({{10, 1}, {10, 0.5}}), Error);
+  EXPECT_THROW(Law({{10, 0}}), Error);
+}
+
+TEST(Rates, AreThereForTheOptimizersOfTheTrainer) {
+  for (const char* optimizer : {"sgd", "adam"}) {
+    for (const char* family : {"selector", "quantiser", "half"}) {
+      const auto rates = measured_rates(family, "momentum", optimizer);
+      ASSERT_FALSE(rates.empty()) << family << " " << optimizer;
+      double before = 1;
+      for (const MeasuredRate& one : rates) {
+        EXPECT_GT(one.setting, before);
+        EXPECT_TRUE(one.rate > 0 && one.rate < 1.2) << family;
+        EXPECT_GE(one.spread, 0);
+        before = one.setting;
+      }
+    }
+  }
+  EXPECT_TRUE(measured_rates("selector", "momentum", "unknown").empty());
 }
 
 TEST(ProgressPolicy, DoesNotOscillateUnderNoise) {
   MadeUpCosts costs;
   costs.noise = 0.1;
-  const auto policy = make_progress_policy({});
+  const auto policy = make_progress_policy({.floor = 0});
   run(*policy, costs, 10, 200);
   double least = INFINITY, greatest = 0;
   for (int i = 0; i < 100; ++i) {
@@ -306,22 +464,6 @@ TEST(ProgressPolicy, DoesNotOscillateUnderNoise) {
   EXPECT_LT(worst, 1.35 * best);  // wherever noise drives it, it stays near the best
 }
 
-TEST(ProgressPolicy, CountsDenseEquivalentSteps) {
-  const auto policy = make_progress_policy({});
-  for (int i = 0; i < 5; ++i) {
-    policy->decide(with_gains(1, 1));
-    policy->record({});
-  }
-  EXPECT_DOUBLE_EQ(policy->effective_steps(), 5);
-  MadeUpCosts costs;
-  run(*policy, costs, 10, 5);
-  const double before = policy->effective_steps(), factor = factor_of(*policy);
-  ASSERT_GT(factor, 1);
-  policy->decide(with_gains(0.125, 0.125));
-  policy->record({});
-  EXPECT_NEAR(policy->effective_steps() - before, 0.5, 1e-12);
-}
-
 TEST(ProgressPolicy, ProgressPerStepStaysAboveTheFloor) {
   MadeUpCosts costs;
   costs.per_entry = 100;
@@ -333,7 +475,8 @@ TEST(ProgressPolicy, ProgressPerStepStaysAboveTheFloor) {
 }
 
 TEST(ProgressPolicy, RefusesOptionsOutOfRange) {
-  EXPECT_THROW(make_progress_policy({.maximum = 1}), Error);
+  EXPECT_THROW(fine_ladder(1), Error);
+  EXPECT_THROW(make_progress_policy({.compressors = {{Law(), {1}}}}), Error);
   EXPECT_THROW(make_progress_policy({.floor = 2}), Error);
   EXPECT_THROW(make_progress_policy({.tail_exponent = 0}), Error);
   EXPECT_THROW(make_progress_policy({.interval = 0}), Error);
@@ -586,9 +729,11 @@ TEST(GravacPolicy, GoesByTheNormsOfLayersIfItsGainIsTheReleasedOne) {
 std::vector<std::unique_ptr<Policy>> every_policy() {
   const Options given = {{"window", "7"}, {"smoothing", "0.3"}, {"factor-max", "100"}, {"spacing", "2"}};
   const OptionReader options(given, policy_options());
+  const auto compressors = two_compressors().compressors;
   std::vector<std::unique_ptr<Policy>> all;
   for (const PolicyInfo& policy : policies()) {
-    all.push_back(policy.entry.make({.options = options, .ranks = 4, .segments = 2}));
+    all.push_back(
+        policy.entry.make({.options = options, .ranks = 4, .segments = 2, .compressors = compressors}));
   }
   return all;
 }
@@ -630,7 +775,6 @@ std::vector<double> trace(Policy& policy, unsigned seed, int steps) {
       policy.observe(policy.observes() ? std::span(norms) : std::span<const double>());
     }
     for (const double factor : policy.segment_factors()) seen.push_back(factor);
-    seen.push_back(policy.effective_steps());
   }
   return seen;
 }
@@ -653,7 +797,7 @@ TEST(EveryPolicy, RefusesAStateSavedByAnotherPolicy) {
     PolicyState state = policy->save();
     state[0].second = {std::nan("")};
     EXPECT_THROW(policy->load(state), Error) << policy->name();
-    state[0].second = {1, 2, 3, 4, 5, 6, 7};
+    state[0].second = {1, 2, 3, 4, 5, 6, 7, 8};
     EXPECT_THROW(policy->load(state), Error) << policy->name();
   }
 }

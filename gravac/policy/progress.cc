@@ -1,7 +1,9 @@
-// Our own policy. With error feedback the error-fed gain is nearly one function of the factor c,
-// 1 / (1 + (c / c0)^1.25). So one number, c0, gives the gain at every factor; it is learned from whatever
-// factor is in use, and no other factor has to be tried. A step at factor c is taken to be worth gain^(1/3)
-// dense steps. The best factor is the one with the least predicted time per dense-equivalent step.
+// Our own policy. Every compressor and factor has a rate, the dense steps that one of its steps is worth (rates.h),
+// and a predicted time. The policy takes the one with the least time per dense-equivalent step.
+//
+// Rates that were measured are read from their law. Where nothing was measured, the rate is taken to be
+// gain^(1/3), and the gain to be 1 / (1 + (factor / c0)^1.25), which is nearly so under error feedback: then one
+// number, c0, gives the rate at every factor, and it is learned from whatever factor is in use.
 
 #include <algorithm>
 #include <cmath>
@@ -13,17 +15,26 @@
 namespace gravac {
 namespace {
 
+// What a step is sent with; factor 1 is dense.
+struct Setting {
+  std::size_t compressor = 0;
+  double factor = 1;
+
+  bool dense() const { return factor == 1; }
+  bool operator==(const Setting&) const = default;
+};
+
 class ProgressPolicy final : public Policy {
  public:
   explicit ProgressPolicy(const ProgressOptions& options) : options_(options) {
-    const auto positive = [](const char* name, double value) {
-      require(std::isfinite(value) && value > 0, "progress policy: ", name, " ", value,
-              " found, a number above 0 expected");
-    };
-    positive("progress exponent", options.progress_exponent);
-    positive("tail exponent", options.tail_exponent);
-    require(std::isfinite(options.maximum) && options.maximum >= kLowest, "progress policy: maximum ",
-            options.maximum, " found, at least ", kLowest, " expected");
+    for (const auto& compressor : options.compressors) {
+      for (const double factor : compressor.factors) {
+        require(std::isfinite(factor) && factor > 1, "progress policy: factor ", factor,
+                " found, a number above 1 expected");
+      }
+    }
+    require(options.tail_exponent > 0 && std::isfinite(options.tail_exponent), "progress policy: tail exponent ",
+            options.tail_exponent, " found, a number above 0 expected");
     require(options.floor >= 0 && options.floor <= 1, "progress policy: floor ", options.floor,
             " found, 0 to 1 expected");
     require(options.interval >= 1, "progress policy: interval 0 found, at least 1 step expected");
@@ -32,34 +43,35 @@ class ProgressPolicy final : public Policy {
   std::string_view name() const override { return "progress"; }
 
   std::optional<Plan> plan() const override {
-    if (factor_ == 1) return std::nullopt;
-    return Plan{factor_, factor_};
+    const Setting setting = next();
+    if (setting.dense()) return std::nullopt;
+    return Plan{setting.factor, setting.factor, setting.compressor};
   }
 
   Send decide(const Energy& energy) override {
-    if (factor_ == 1) {
-      ++effective_;
+    const Setting sent = next();
+    trial_ = {};
+    if (sent.dense()) {
+      ++dense_steps_;
       return Send::dense;
     }
-    // Solve gain = 1 / (1 + (factor / c0)^x) for log c0, and move the estimate towards it. Gains of 0 and 1
-    // have no finite solution.
-    const double found = std::clamp(gain(Gain::error_fed, energy, Send::candidate), 1e-6, 0.999);
-    effective_ += std::pow(found, options_.progress_exponent);
-    const double seen = std::log(factor_) + std::log(found / (1 - found)) / options_.tail_exponent;
-    log_c0_ += kLearning * (seen - log_c0_);
+    if (law(sent).by_gain()) learn(sent.factor, gain(Gain::error_fed, energy, Send::candidate));
     return Send::candidate;
   }
 
+  // Moves early, too: the costs of the first steps say already whether the link is slow, and dense steps over a slow
+  // link are long.
   void record(const Outcome& outcome) override {
-    if (++steps_ % options_.interval == 0 && outcome.costs) move(*outcome.costs);
+    ++steps_;
+    const bool early = steps_ == kFirstMove || steps_ == 2 * kFirstMove;
+    if ((early || steps_ % options_.interval == 0) && outcome.costs) move(*outcome.costs);
   }
-
-  double effective_steps() const override { return effective_; }
 
   PolicyState save() const override {
     return {{"steps", {static_cast<double>(steps_)}},
-            {"effective", {effective_}},
-            {"factor", {factor_}},
+            {"dense_steps", {static_cast<double>(dense_steps_)}},
+            {"factor", {current_.factor, static_cast<double>(current_.compressor)}},
+            {"trial", {trial_.factor, static_cast<double>(trial_.compressor)}},
             {"log_c0", {log_c0_}}};
   }
 
@@ -67,9 +79,16 @@ class ProgressPolicy final : public Policy {
     const StateReader reader(name(), state);
     ProgressPolicy loaded(options_);
     loaded.steps_ = reader.index("steps", kManySteps);
-    loaded.effective_ = reader.number("effective");
-    loaded.factor_ = reader.number("factor");
-    require(loaded.factor_ >= 1, "progress policy: state has ", loaded.factor_, " for 'factor'");
+    loaded.dense_steps_ = reader.index("dense_steps", kManySteps);
+    const auto setting = [&](const char* key) {
+      const std::vector<double>& numbers = reader.numbers(key, 2);
+      const auto compressors = static_cast<double>(options_.compressors.size());
+      require(numbers[0] >= 1 && numbers[1] >= 0 && numbers[1] < compressors, "progress policy: state has ",
+              numbers[0], " and ", numbers[1], " for '", key, "'");
+      return Setting{static_cast<std::size_t>(numbers[1]), numbers[0]};
+    };
+    loaded.current_ = setting("factor");
+    loaded.trial_ = setting("trial");
     loaded.log_c0_ = reader.number("log_c0");
     *this = loaded;
   }
@@ -77,79 +96,99 @@ class ProgressPolicy final : public Policy {
   std::unique_ptr<Policy> clone() const override { return std::make_unique<ProgressPolicy>(*this); }
 
  private:
-  static constexpr double kLowest = 1.5;     // lowest factor worth trying
-  static constexpr double kLearning = 0.05;  // weight of one step in the average of log c0
+  static constexpr double kLearning = 0.05;     // weight of one step in the average of log c0
+  static constexpr std::size_t kFirstMove = 2;  // steps before the first decision; the first step allocates memory
+  static constexpr std::size_t kTrialEvery = 200;  // dense steps until one is compressed, to learn what that costs
   // A factor has to be cheaper than this times dense. The margin pays for errors of the model: dense is safe.
   static constexpr double kMuchFaster = 0.9;
-  // Stay at a factor whose price is below this times the best one: noise should not move the factor.
-  static constexpr double kClose = 1.02;
+  // Stay with a setting whose price is below this times the best one: noise should not move it. Changing the
+  // compressor takes more, since nothing that was timed with one holds for another.
+  static constexpr double kClose = 1.02, kCloseToOther = 1.1;
 
-  // Progress of one step at a factor, relative to a dense one.
-  double progress(double factor) const {
-    return std::pow(1 + std::pow(factor / std::exp(log_c0_), options_.tail_exponent),
-                    -options_.progress_exponent);
+  Setting next() const { return trial_.dense() ? current_ : trial_; }
+  const Law& law(const Setting& setting) const { return options_.compressors[setting.compressor].law; }
+
+  // Solves gain = 1 / (1 + (factor / c0)^x) for log c0, and moves the estimate towards it. Gains of 0 and 1 have
+  // no finite solution.
+  void learn(double factor, double found) {
+    const double clamped = std::clamp(found, 1e-6, 0.999);
+    const double seen = std::log(factor) + std::log(clamped / (1 - clamped)) / options_.tail_exponent;
+    log_c0_ += kLearning * (seen - log_c0_);
+  }
+
+  double rate(const Setting& setting) const {
+    const double gain = 1 / (1 + std::pow(setting.factor / std::exp(log_c0_), options_.tail_exponent));
+    return law(setting).rate(setting.factor, gain);
   }
 
   // Seconds per dense-equivalent step.
-  double price(double factor, const StepCosts& costs) const {
-    return costs.sparse_seconds(factor) / progress(factor);
+  double price(const Setting& setting, const StepCosts& costs) const {
+    return costs.sparse_seconds(setting.factor, setting.compressor) / rate(setting);
   }
 
-  // Looks at four factors per octave. Leaves dense for the lowest factor that is cheap enough, and then
-  // rises at most twofold at a time: c0 is still a guess after a dense phase, and a factor that is too high
-  // does more harm than one that is too low.
   void move(const StepCosts& costs) {
-    const double dense = costs.dense_seconds();
-    double best = 0, best_price = 0, first = 0;
-    for (int i = 0;; ++i) {
-      const double factor = kLowest * std::exp2(i / 4.0);
-      if (factor > options_.maximum || progress(factor) < options_.floor) break;
-      if (first == 0 && price(factor, costs) < kMuchFaster * dense) first = factor;
-      if (best == 0 || price(factor, costs) < best_price) {
-        best = factor;
-        best_price = price(factor, costs);
+    Setting best;
+    double best_price = 0;
+    for (std::size_t c = 0; c < options_.compressors.size(); ++c) {
+      for (const double factor : options_.compressors[c].factors) {
+        const Setting setting{c, factor};
+        if (rate(setting) < options_.floor) continue;
+        const double its_price = price(setting, costs);
+        if (!best.dense() && its_price >= best_price) continue;
+        best = setting;
+        best_price = its_price;
       }
     }
-    if (best == 0 || best_price >= kMuchFaster * dense) {
-      factor_ = 1;
-    } else if (factor_ == 1) {
-      factor_ = first;
-    } else if (price(factor_, costs) > kClose * best_price || progress(factor_) < options_.floor) {
-      factor_ = std::min(best, 2 * factor_);
+    if (best.dense() || best_price >= kMuchFaster * costs.dense_seconds()) {
+      current_ = {};
+      if (dense_steps_ >= kTrialEvery) trial_ = best;
+    } else if (!stays(best, best_price, costs)) {
+      current_ = best;
     }
+    if (!current_.dense() || !trial_.dense()) dense_steps_ = 0;
+  }
+
+  bool stays(const Setting& best, double best_price, const StepCosts& costs) const {
+    if (current_.dense() || rate(current_) < options_.floor) return false;
+    const double margin = current_.compressor == best.compressor ? kClose : kCloseToOther;
+    return price(current_, costs) <= margin * best_price;
   }
 
   ProgressOptions options_;
-  double factor_ = 1;               // 1 is dense
+  Setting current_, trial_;         // what steps are sent with; what the next one is sent with to learn its costs
   double log_c0_ = std::log(10.0);  // gain 1/2 at factor 10, until measured
-  double effective_ = 0;
-  std::size_t steps_ = 0;
+  std::size_t steps_ = 0, dense_steps_ = 0;  // dense ones since the last that was compressed
 };
 
 using enum OptionInfo::Kind;
 
 constexpr OptionInfo kOptions[] = {
-    {kPolicyOptions, "floor", number, "P", "0",
-     "Lowest progress of a step that is allowed, relative to a dense step", 0, 1},
-    {kPolicyOptions, "progress-exponent", number, "X", "",
-     "A step's progress is taken to be gain ^ X (default: 1/3)", 0, 1e3, true},
+    {kPolicyOptions, "floor", number, "P", "0.9",
+     "Lowest rate of a step that is allowed: how many dense steps it must be worth", 0, 1},
     {kPolicyOptions, "tail-exponent", number, "X", "1.25",
-     "Gain is taken to be 1 / (1 + (factor / c) ^ X), with c measured", 0, 1e3, true},
+     "Where no rate was measured, gain is taken to be 1 / (1 + (factor / c) ^ X), with c learned", 0, 1e3, true},
 };
 constexpr SharedOption kShared[] = {{"factor-max"}, {"interval", "10"}};
 
 std::unique_ptr<Policy> from_options(const PolicyInput& input) {
   const OptionReader& options = input.options;
-  const ProgressOptions defaults;
   return make_progress_policy(
-      {.maximum = options.number("factor-max"),
+      {.compressors = {input.compressors.begin(), input.compressors.end()},
        .floor = options.number("floor"),
-       .progress_exponent = options.number("progress-exponent", defaults.progress_exponent),
        .tail_exponent = options.number("tail-exponent"),
-       .interval = options.number("interval", defaults.interval)});
+       .interval = options.number("interval", ProgressOptions().interval)});
 }
 
 }  // namespace
+
+std::vector<double> fine_ladder(double maximum) {
+  constexpr double kLowest = 1.5;  // lowest factor worth trying
+  require(std::isfinite(maximum) && maximum >= kLowest, "ladder: maximum ", maximum, " found, at least ", kLowest,
+          " expected");
+  std::vector<double> factors;
+  for (int i = 0; kLowest * std::exp2(i / 4.0) <= maximum; ++i) factors.push_back(kLowest * std::exp2(i / 4.0));
+  return factors;
+}
 
 std::unique_ptr<Policy> make_progress_policy(const ProgressOptions& options) {
   return std::make_unique<ProgressPolicy>(options);

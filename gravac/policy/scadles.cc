@@ -48,22 +48,18 @@ class ScadlesPolicy final : public Policy {
       losses_[rank] += loss_of(energy.ranks[rank].norms);
       content += losses_[rank] <= options_.delta * static_cast<double>(steps_);
     }
-    const Send sent = 2 * content >= losses_.size() ? Send::candidate : Send::dense;
-    effective_ += std::cbrt(gain(Gain::error_fed, energy, sent));
-    return sent;
+    return 2 * content >= losses_.size() ? Send::candidate : Send::dense;
   }
 
   void record(const Outcome&) override {}
-  double effective_steps() const override { return effective_; }
 
   PolicyState save() const override {
-    return {{"effective", {effective_}}, {"steps", {static_cast<double>(steps_)}}, {"losses", losses_}};
+    return {{"steps", {static_cast<double>(steps_)}}, {"losses", losses_}};
   }
   void load(const PolicyState& state) override {
     const StateReader reader(name(), state);
     const std::size_t steps = reader.index("steps", static_cast<double>(options_.interval) + 1);
     const std::vector<double>& losses = reader.numbers("losses");
-    effective_ = reader.number("effective");
     steps_ = steps;
     losses_ = losses;
   }
@@ -73,7 +69,6 @@ class ScadlesPolicy final : public Policy {
   ScadlesOptions options_;
   std::size_t steps_ = 0;       // of this epoch
   std::vector<double> losses_;  // by rank, the sum over this epoch's steps
-  double effective_ = 0;
 };
 
 constexpr OptionInfo kOptions[] = {

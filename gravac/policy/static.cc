@@ -17,20 +17,14 @@ class StaticPolicy final : public Policy {
 
   std::string_view name() const override { return "static"; }
   std::optional<Plan> plan() const override { return Plan{factor_, factor_}; }
-  Send decide(const Energy& energy) override {
-    effective_ += std::cbrt(gain(Gain::error_fed, energy, Send::candidate));
-    return Send::candidate;
-  }
+  Send decide(const Energy&) override { return Send::candidate; }
   void record(const Outcome&) override {}
-  double effective_steps() const override { return effective_; }
-  PolicyState save() const override { return {{"effective", {effective_}}}; }
-  void load(const PolicyState& state) override {
-    effective_ = StateReader(name(), state).number("effective");
-  }
+  PolicyState save() const override { return {{"static", {}}}; }
+  void load(const PolicyState& state) override { StateReader(name(), state).numbers("static", 0); }
   std::unique_ptr<Policy> clone() const override { return std::make_unique<StaticPolicy>(*this); }
 
  private:
-  double factor_, effective_ = 0;
+  double factor_;
 };
 
 constexpr SharedOption kShared[] = {{"factor", "100"}};

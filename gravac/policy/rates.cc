@@ -1,0 +1,54 @@
+#include "gravac/policy/rates.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "gravac/util/require.h"
+
+namespace gravac {
+namespace {
+
+constexpr MeasuredRate kRates[] = {
+#define RATE(family, hand_over, optimizer, setting, rate, spread) \
+  {family, hand_over, optimizer, setting, rate, spread},
+#include "gravac/policy/rates.def"
+#undef RATE
+};
+
+}  // namespace
+
+Law::Law(std::vector<RatePoint> points) : points_(std::move(points)) {
+  double before = 1;
+  for (const auto& [factor, rate] : points_) {
+    require(factor > before && std::isfinite(factor), "law: factor ", factor, " found after ", before);
+    require(rate > 0 && rate <= 2, "law: rate ", rate, " found, above 0 and up to 2 expected");
+    before = factor;
+  }
+}
+
+double Law::rate(double factor, double gain) const {
+  if (factor <= 1) return 1;
+  if (by_gain()) return std::pow(gain, exponent_);
+  RatePoint below;  // dense
+  for (const RatePoint& above : points_) {
+    if (factor <= above.factor) {
+      const double part = std::log(factor / below.factor) / std::log(above.factor / below.factor);
+      return below.rate + part * (above.rate - below.rate);
+    }
+    below = above;
+  }
+  return below.rate * below.factor / factor;
+}
+
+std::vector<MeasuredRate> measured_rates(std::string_view family, std::string_view hand_over,
+                                         std::string_view optimizer) {
+  std::vector<MeasuredRate> found;
+  for (const MeasuredRate& one : kRates) {
+    const bool fits = one.hand_over == hand_over || one.hand_over == "any";
+    if (one.family == family && fits && one.optimizer == optimizer) found.push_back(one);
+  }
+  std::ranges::sort(found, {}, &MeasuredRate::setting);
+  return found;
+}
+
+}  // namespace gravac
