@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 #include <type_traits>
+#include <typeinfo>
 
 #include "gravac/config.h"
 #include "gravac/util/require.h"
@@ -55,8 +56,7 @@ Key key_of(const torch::Tensor& parameter) {
 //
 // torch computes buffer = momentum * buffer + (1 - dampening) * (gradient + decay * weights), so the
 // dampening can scale without a pass over the gradients. Nesterov's update also adds the gradient itself,
-// where torch knows no dampening; so there the gradients and the decay are scaled, and the gradients restored
-// from a copy.
+// which torch does not dampen; there the step sees scaled copies of the gradients and a scaled decay.
 class HandedOver {
  public:
   HandedOver(torch::optim::OptimizerParamGroup& group, torch::optim::Optimizer& optimizer,
@@ -227,7 +227,7 @@ StepReport TorchAggregator::aggregate(double samples) {
 void TorchAggregator::step(torch::optim::Optimizer& optimizer) {
   const torch::NoGradGuard no_grad;
   std::vector<std::unique_ptr<HandedOver>> groups;
-  if (dynamic_cast<torch::optim::SGD*>(&optimizer)) {
+  if (typeid(optimizer) == typeid(torch::optim::SGD)) {  // subclasses may compute something else
     for (auto& group : optimizer.param_groups()) {
       groups.push_back(std::make_unique<HandedOver>(group, optimizer, momentum_));
     }

@@ -82,9 +82,9 @@ class TorchAggregator {
   // send stay in its residual for a later step. `samples` is this rank's batch size.
   StepReport aggregate(double samples);
 
-  // optimizer.step(), in which an SGD uses as much of its momentum as is right for the last aggregate()
-  // (memory/hand_over.h). The options of its parameter groups change for the time of the call only. Other
-  // optimizers just step.
+  // optimizer.step(), in which a torch::optim::SGD uses as much of its momentum as is right for the last
+  // aggregate() (memory/hand_over.h). The options of its parameter groups change for the time of the call
+  // only. Other optimizers just step.
   void step(torch::optim::Optimizer& optimizer);
 
   TorchModel& model() { return model_; }

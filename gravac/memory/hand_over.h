@@ -29,8 +29,8 @@ struct HandOver {
   double scale = 1;  // exactly 1 if the momentum is the optimizer's own
 };
 
-// What an SGD with this momentum does in a step. A momentum of 1 or more, whose updates have no finite sum, is
-// left alone.
+// What an SGD with this momentum does in a step. A momentum of 1 or more, whose updates have no finite sum,
+// is left alone.
 inline HandOver hand_over(double momentum, const MomentumUse& use) {
   if (!(momentum < 1)) return {.momentum = momentum};
   const double used = std::min(momentum * use.share, use.most);
