@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
 
 #include "gravac/config.h"
 #include "gravac/util/require.h"
@@ -37,6 +40,72 @@ void broadcast(torch::Tensor tensor, Comm& comm) {
   }
   if (!tensor.is_contiguous()) tensor.copy_(flat.view_as(tensor));
 }
+
+// By what an optimizer finds the state of a parameter: its address, in older versions of torch as text.
+template <class Key>
+Key key_of(const torch::Tensor& parameter) {
+  if constexpr (std::is_same_v<Key, std::string>) {
+    return c10::guts::to_string(parameter.unsafeGetTensorImpl());
+  } else {
+    return parameter.unsafeGetTensorImpl();
+  }
+}
+
+// Lets a parameter group of torch's SGD use another momentum and scale what is added to its buffers, from the
+// constructor to the destructor.
+//
+// torch computes buffer = momentum * buffer + (1 - dampening) * (gradient + decay * weights), so the
+// dampening can scale without a pass over the gradients. Nesterov's update also adds the gradient itself,
+// which torch does not dampen; there the step sees scaled copies of the gradients and a scaled decay.
+class HandedOver {
+ public:
+  HandedOver(torch::optim::OptimizerParamGroup& group, torch::optim::Optimizer& optimizer,
+             const MomentumUse& use)
+      : group_(group), options_(static_cast<torch::optim::SGDOptions&>(group.options())), before_(options_) {
+    const HandOver now = hand_over(before_.momentum(), use);
+    if (now.momentum == before_.momentum()) return;
+    options_.momentum(std::max(now.momentum, kNoMomentum));
+    for (const torch::Tensor& parameter : group_.params()) {
+      if (parameter.grad().defined()) ensure_buffer(parameter, optimizer);
+    }
+    if (!before_.nesterov()) {
+      options_.dampening(1 - (1 - before_.dampening()) * now.scale);
+      return;
+    }
+    options_.weight_decay(before_.weight_decay() * now.scale);
+    for (torch::Tensor& parameter : group_.params()) {
+      torch::Tensor& gradient = parameter.mutable_grad();
+      plain_.push_back(gradient);
+      if (gradient.defined()) gradient = gradient * now.scale;
+    }
+  }
+  ~HandedOver() {
+    options_ = before_;
+    for (std::size_t i = 0; i < plain_.size(); ++i) group_.params()[i].mutable_grad() = plain_[i];
+  }
+  HandedOver(const HandedOver&) = delete;
+  HandedOver& operator=(const HandedOver&) = delete;
+
+ private:
+  // With a momentum of exactly 0 torch does not touch its buffers. As a float this is 0.
+  static constexpr double kNoMomentum = 1e-300;
+
+  // In a parameter's first step torch copies the gradient into the buffer, whatever the dampening. To a
+  // buffer of zeros it adds as in other steps.
+  static void ensure_buffer(const torch::Tensor& parameter, torch::optim::Optimizer& optimizer) {
+    auto& all = optimizer.state();
+    using Key = typename std::remove_reference_t<decltype(all)>::key_type;  // depends on the version of torch
+    auto& state = all[key_of<Key>(parameter)];
+    if (!state) state = std::make_unique<torch::optim::SGDParamState>();
+    auto& sgd = static_cast<torch::optim::SGDParamState&>(*state);
+    if (!sgd.momentum_buffer().defined()) sgd.momentum_buffer(torch::zeros_like(parameter));
+  }
+
+  torch::optim::OptimizerParamGroup& group_;
+  torch::optim::SGDOptions& options_;
+  const torch::optim::SGDOptions before_;
+  std::vector<torch::Tensor> plain_;  // gradients, while scaled ones are in their places
+};
 
 }  // namespace
 
@@ -150,7 +219,20 @@ TorchAggregator::TorchAggregator(torch::nn::Module& module, std::string_view opt
 StepReport TorchAggregator::aggregate(double samples) {
   model_.collect();
   engine_->ready(0, model_.gradient(), model_.weights());
-  return engine_->finish(samples);
+  const StepReport report = engine_->finish(samples);
+  momentum_ = report.momentum;
+  return report;
+}
+
+void TorchAggregator::step(torch::optim::Optimizer& optimizer) {
+  const torch::NoGradGuard no_grad;
+  std::vector<std::unique_ptr<HandedOver>> groups;
+  if (typeid(optimizer) == typeid(torch::optim::SGD)) {  // subclasses may compute something else
+    for (auto& group : optimizer.param_groups()) {
+      groups.push_back(std::make_unique<HandedOver>(group, optimizer, momentum_));
+    }
+  }
+  optimizer.step();
 }
 
 }  // namespace gravac

@@ -12,6 +12,7 @@
 
 #include "gravac/comm/comm.h"
 #include "gravac/engine.h"
+#include "gravac/memory/hand_over.h"
 #include "gravac/util/clock.h"
 #include "gravac/util/layout.h"
 
@@ -71,7 +72,7 @@ void average_buffers(torch::nn::Module& module, Comm& comm);
 //   ...
 //   loss.backward();
 //   gravac.aggregate(batch);
-//   optimizer.step();
+//   gravac.step(optimizer);
 class TorchAggregator {
  public:
   // gravac/config.h lists the options. Copies rank 0's parameters and buffers to all ranks.
@@ -81,6 +82,11 @@ class TorchAggregator {
   // send stay in its residual for a later step. `samples` is this rank's batch size.
   StepReport aggregate(double samples);
 
+  // optimizer.step(), in which a torch::optim::SGD uses as much of its momentum as is right for the last
+  // aggregate() (memory/hand_over.h). The options of its parameter groups change for the time of the call
+  // only. Other optimizers just step.
+  void step(torch::optim::Optimizer& optimizer);
+
   TorchModel& model() { return model_; }
   Engine& engine() { return *engine_; }
 
@@ -88,6 +94,7 @@ class TorchAggregator {
   SteadyClock clock_;
   TorchModel model_;
   std::unique_ptr<Engine> engine_;
+  MomentumUse momentum_;  // of the last step
 };
 
 }  // namespace gravac

@@ -186,5 +186,126 @@ TEST(TorchAggregator, MakesEveryGradientTheMeanOverRanks) {
   for (std::size_t i = 0; i < own[0].size(); ++i) EXPECT_FLOAT_EQ(found[0][i], (own[0][i] + own[1][i]) / 2);
 }
 
+struct SgdCase {
+  torch::optim::SGDOptions options;
+  const char* gravac = "policy=scadles interval=1 delta=0.2 factor=10";  // sparse only if little is lost
+};
+
+// Two parameters under one SGD; the second has another momentum.
+struct Pair : nn::Module {
+  Pair() {
+    a = register_parameter("a", torch::full({40, 5}, 0.5));
+    b = register_parameter("b", torch::full({100}, -0.25));
+  }
+  torch::Tensor a, b;
+};
+
+// A gradient of which a tenth of the entries has nearly all of the norm, or all entries have the same.
+torch::Tensor some_gradient(bool peaked, at::IntArrayRef shape) {
+  const torch::Tensor noise = torch::randn(shape);
+  return peaked ? noise * (torch::rand(shape) < 0.08) * 100 + noise * 0.01 : noise.sign();
+}
+
+// B = m_eff * B + (1 - m_eff) / (1 - m) * (1 - dampening) * (mean + decay * weights), computed in double.
+TEST(TorchAggregator, HandsAnSgdTheMomentumThatIsRightForTheStep) {
+  const torch::optim::SGDOptions plain = torch::optim::SGDOptions(0.01).momentum(0.9);
+  const SgdCase cases[] = {{plain},
+                           {torch::optim::SGDOptions(plain).weight_decay(0.01)},
+                           {torch::optim::SGDOptions(plain).nesterov(true).weight_decay(0.01)},
+                           {torch::optim::SGDOptions(plain).dampening(0.5)},
+                           {plain, "policy=static factor=10"},
+                           {plain, "policy=static factor=10 effective-momentum=0"}};
+  for (const auto& [options, gravac_options] : cases) {
+    SCOPED_TRACE(gravac_options);
+    torch::manual_seed(2);
+    Pair net;
+    std::vector<torch::optim::OptimizerParamGroup> groups;
+    groups.emplace_back(std::vector{net.a}, std::make_unique<torch::optim::SGDOptions>(options));
+    groups.emplace_back(std::vector{net.b}, std::make_unique<torch::optim::SGDOptions>(
+                                                torch::optim::SGDOptions(options).momentum(0.6)));
+    torch::optim::SGD optimizer(groups, options);
+    int sparse = 0;
+    run_ranks(1, [&, options = options, gravac_options = gravac_options](Comm& comm) {
+      TorchAggregator gravac(net, gravac_options, comm);
+      torch::Tensor buffers[] = {torch::zeros({40, 5}, torch::kDouble), torch::zeros({100}, torch::kDouble)};
+      for (int step = 0; step < 30; ++step) {
+        torch::Tensor* parameters[] = {&net.a, &net.b};
+        for (torch::Tensor* p : parameters) p->mutable_grad() = some_gradient(step % 3 > 0, p->sizes());
+        const StepReport report = gravac.aggregate(1);
+        sparse += report.sent != Send::dense;
+        std::vector<torch::Tensor> before, means;
+        for (torch::Tensor* p : parameters) {
+          before.push_back(p->detach().to(torch::kDouble));
+          means.push_back(p->grad().to(torch::kDouble));
+        }
+        gravac.step(optimizer);
+        for (std::size_t i = 0; i < 2; ++i) {
+          const HandOver now = hand_over(i == 0 ? 0.9 : 0.6, report.momentum);
+          const torch::Tensor g = now.scale * (means[i] + options.weight_decay() * before[i]);
+          // torch does not dampen the first gradient, unless we scale it.
+          const double added = step == 0 && now.scale == 1 ? 1 : 1 - options.dampening();
+          buffers[i] = now.momentum * buffers[i] + added * g;
+          const torch::Tensor update = options.nesterov() ? g + now.momentum * buffers[i] : buffers[i];
+          const torch::Tensor expected = before[i] - 0.01 * update;
+          EXPECT_TRUE(torch::allclose(parameters[i]->detach().to(torch::kDouble), expected, 1e-6, 1e-6))
+              << "step " << step;
+          EXPECT_TRUE(torch::equal(parameters[i]->grad().to(torch::kDouble), means[i]));
+        }
+        for (const auto& group : optimizer.param_groups()) {  // the user's own values, again
+          const auto& now = static_cast<const torch::optim::SGDOptions&>(group.options());
+          EXPECT_TRUE(now.momentum() == 0.9 || now.momentum() == 0.6);
+          EXPECT_EQ(now.dampening(), options.dampening());
+          EXPECT_EQ(now.weight_decay(), options.weight_decay());
+        }
+      }
+    });
+    EXPECT_GE(sparse, 15);
+    EXPECT_TRUE(sparse < 30 || std::string_view(gravac_options).starts_with("policy=static"));
+  }
+}
+
+TEST(TorchAggregator, StepsAsTheOptimizerDoesInDenseStepsAndWithoutHandOver) {
+  for (const char* gravac_options : {"policy=dense", "policy=static factor=10 hand-over=as-is",
+                                     "policy=static factor=10 effective-momentum=0.9"}) {
+    Pair ours, theirs;
+    torch::optim::SGD a(ours.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9)),
+        b(theirs.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+    run_ranks(1, [&](Comm& comm) {
+      TorchAggregator gravac(ours, gravac_options, comm), plain(theirs, gravac_options, comm);
+      for (int step = 0; step < 10; ++step) {
+        for (const auto& [p, q] : {std::pair(&ours.a, &theirs.a), {&ours.b, &theirs.b}}) {
+          p->mutable_grad() = some_gradient(true, p->sizes());
+          q->mutable_grad() = p->grad().clone();
+        }
+        gravac.aggregate(1);
+        plain.aggregate(1);
+        gravac.step(a);
+        b.step();
+      }
+    });
+    EXPECT_TRUE(torch::equal(ours.a, theirs.a) && torch::equal(ours.b, theirs.b)) << gravac_options;
+  }
+}
+
+TEST(TorchAggregator, LetsAdamTakeTheMeanAsItIs) {
+  Pair ours, theirs;
+  torch::optim::AdamW a(ours.parameters()), b(theirs.parameters());
+  run_ranks(1, [&](Comm& comm) {
+    TorchAggregator gravac(ours, "policy=static factor=10", comm),
+        plain(theirs, "policy=static factor=10", comm);
+    for (int step = 0; step < 5; ++step) {
+      for (const auto& [p, q] : {std::pair(&ours.a, &theirs.a), {&ours.b, &theirs.b}}) {
+        p->mutable_grad() = some_gradient(true, p->sizes());
+        q->mutable_grad() = p->grad().clone();
+      }
+      gravac.aggregate(1);
+      plain.aggregate(1);
+      gravac.step(a);
+      b.step();
+    }
+  });
+  EXPECT_TRUE(torch::equal(ours.a, theirs.a) && torch::equal(ours.b, theirs.b));
+}
+
 }  // namespace
 }  // namespace gravac

@@ -21,6 +21,7 @@ set(public_headers
   comm/paced_comm.h          # a simulated slow network around any comm
   comm/route.h
   comm/thread_comm.h         # ranks as threads, for tests
+  memory/hand_over.h         # what an SGD does with a mean
   memory/momentum_options.h
   policy/gain.h
   policy/plan.h

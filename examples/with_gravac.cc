@@ -26,7 +26,7 @@ int main(int argc, char** argv) {
     const torch::Tensor loss = torch::nn::functional::cross_entropy(model->forward(input), target);
     loss.backward();
     gravac.aggregate(32);  // every gradient becomes the mean over workers; 32 is the batch size
-    optimizer.step();
+    gravac.step(optimizer);  // optimizer.step(), with as much momentum as suits what was sent
     if (step % 50 == 49 && rank == 0) std::printf("step %d: loss %.4f\n", step + 1, loss.item<double>());
   }
   const torch::Tensor sum = model->ptr<torch::nn::LinearImpl>(0)->weight.sum();

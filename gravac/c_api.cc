@@ -94,6 +94,7 @@ struct gravac_aggregator {
   std::unique_ptr<Engine> engine;
   std::size_t entries;
   std::string report;
+  MomentumUse momentum;  // of the last step
 };
 
 namespace {
@@ -149,12 +150,26 @@ int gravac_step_weights(gravac_aggregator* g, float* gradient, const float* weig
     require(g && (gradient || g->entries == 0), "gravac_step: a pointer is NULL");
     const std::size_t given = weights ? g->entries : 0;
     g->engine->ready(0, {gradient, g->entries}, {weights, given});
-    g->report = to_json(g->engine->finish(samples));
+    const StepReport report = g->engine->finish(samples);
+    g->momentum = report.momentum;
+    g->report = to_json(report);
   });
 }
 
 const char* gravac_report(gravac_aggregator* g) {
   return g ? g->report.c_str() : "";
+}
+
+int gravac_hand_over(gravac_aggregator* g, double momentum, double* effective_momentum,
+                     double* gradient_scale) {
+  return guarded([&] {
+    require(g && effective_momentum && gradient_scale, "gravac_hand_over: a pointer is NULL");
+    require(momentum >= 0 && momentum < 1, "gravac_hand_over: momentum ", momentum,
+            " found, 0 <= momentum < 1 expected");
+    const HandOver now = hand_over(momentum, g->momentum);
+    *effective_momentum = now.momentum;
+    *gradient_scale = now.scale;
+  });
 }
 
 int gravac_save(gravac_aggregator* g, void* data, size_t* size) {

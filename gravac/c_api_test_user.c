@@ -11,6 +11,7 @@ int c_user(void) {
   const char* names[] = {"weight", "bias"};
   const size_t sizes[] = {90, 10};
   float gradient[100];
+  double momentum = 0, scale = 0;
   size_t size = 0, i;
   void* state;
   gravac_aggregator* g = gravac_create("policy=static factor=10", names, sizes, 2, NULL);
@@ -28,6 +29,12 @@ int c_user(void) {
   free(state);
   if (gravac_pause(g) != 0 || gravac_pause(NULL) == 0) return 10;
   if (gravac_learning_rate_dropped(g) != 0 || gravac_learning_rate_dropped(NULL) == 0) return 11;
+  /* Top-k at 10x: half of the momentum, and the same sum of updates. */
+  if (gravac_hand_over(g, 0.9, &momentum, &scale) != 0) return 12;
+  if (momentum < 0.4499 || momentum > 0.4501 || scale < 5.499 || scale > 5.501) return 13;
+  if (gravac_hand_over(g, 0, &momentum, &scale) != 0 || momentum != 0 || scale != 1) return 14;
+  if (gravac_hand_over(g, 1, &momentum, &scale) == 0 || gravac_hand_over(g, 0.9, NULL, &scale) == 0)
+    return 15;
   gravac_destroy(g);
   gravac_destroy(NULL);
   return 0;

@@ -17,6 +17,7 @@ namespace {
 using enum OptionInfo::Kind;
 
 constexpr std::string_view kMomentumOptions = "Momentum memory";
+constexpr std::string_view kOptimizerOptions = "Optimizer";
 constexpr std::string_view kProcessOptions = "Process";
 constexpr std::string_view kAuto = "auto";
 
@@ -46,7 +47,9 @@ std::vector<OptionInfo> make_engine_options() {
       {kCompressionOptions, "bits", count, "B", "",
        "Bits of an entry (compressors quantise and qsgd): the same as --policy static --factor 32/B", 1, 8},
       {kCompressionOptions, "rank", count, "R", "",
-       "Columns of the factors (compressor powersgd): the same as --policy static and the factor that they make", 1},
+       "Columns of the factors (compressor powersgd): the same as --policy static and the factor that they "
+       "make",
+       1},
       {kCompressionOptions, "rank-min", count, "R", "1",
        "Columns of layers that change little (compressor powersgd with policy accordion)", 1},
       {kCompressionOptions, "rank-max", count, "R", "4",
@@ -63,6 +66,12 @@ std::vector<OptionInfo> make_engine_options() {
        "Reset the momentum of entries that are sent (memory momentum)"},
       {kCompressionOptions, "feedback", flag, "", "true",
        "Keep entries that are not sent and send them later"},
+      {kCompressionOptions, "hand-over", choice, "momentum|as-is", "momentum",
+       "How SGD uses its momentum in compressed steps: less of it, by the factor (momentum), or all of it "
+       "(as-is)"},
+      {kCompressionOptions, "effective-momentum", number, "M", "",
+       "Momentum that SGD uses in compressed steps (default: by the compressor and the factor)", 0, 1, false,
+       true},
   };
   all.insert(all.end(), policy_options().begin(), policy_options().end());
   const OptionInfo others[] = {
@@ -73,8 +82,8 @@ std::vector<OptionInfo> make_engine_options() {
       {kMomentumOptions, "weight-decay", number, "D", "0", "Weight decay (memory momentum)", 0, 1e6},
       {kMomentumOptions, "optimizer-momentum", number, "M", "0",
        "Momentum that the optimizer adds by itself (memory momentum)", 0, 1, false, true},
-      {kMomentumOptions, "hand-over", choice, "momentum|as-is", "momentum", "HELPER"},
-      {kMomentumOptions, "optimizer", choice, "sgd|adam|unknown", "unknown", "HELPER"},
+      {kOptimizerOptions, "optimizer", choice, "sgd|adam|unknown", "unknown",
+       "Optimizer that is handed the means; policies go by it"},
       {kProcessOptions, "seed", count, "N", "0", "Seed of random choices; the same on all workers"},
       {kProcessOptions, "threads", count, "N", "1", "Threads that compress", 1, 1024},
   };
@@ -247,7 +256,18 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
   out.step.seed = reader.number<std::uint64_t>("seed");
   out.values = values_from_string(reader.text("values"));
   out.route = route_from_string(reader.text("exchange"));
-  if (reader.choice("memory") == "momentum") {
+  const bool momentum_memory = reader.choice("memory") == "momentum";
+  out.hand_over = reader.choice("hand-over") == "momentum";
+  if (reader.given("effective-momentum")) {
+    require(out.hand_over && !momentum_memory,
+            "options: effective-momentum is for hand-over momentum and memory residual, hand-over ",
+            reader.text("hand-over"), " and memory ", reader.text("memory"), " found");
+    out.effective_momentum = reader.number("effective-momentum");
+    require(*out.effective_momentum >= 0 && *out.effective_momentum < 1, "options: effective-momentum ",
+            *out.effective_momentum, " found, 0 <= M < 1 expected");
+  }
+  reader.choice("optimizer");  // no more than a known name is expected of it here
+  if (momentum_memory) {
     out.momentum = MomentumOptions{.momentum = reader.number("momentum"),
                                    .masking = reader.flag("masking"),
                                    .clip = reader.number("clip"),

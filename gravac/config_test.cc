@@ -122,6 +122,17 @@ TEST(Config, RefusesValuesOutOfRangeInOneLine) {
   EXPECT_EQ(refusal("memory=elephant"), "options: memory 'elephant' found, residual or momentum expected");
   EXPECT_EQ(refusal("policy"), "options: 'policy' found, name=value expected");
   EXPECT_EQ(refusal("seed=1 seed=2"), "options: 'seed' is given twice");
+  EXPECT_EQ(refusal("hand-over=all"), "options: hand-over 'all' found, momentum or as-is expected");
+  EXPECT_EQ(refusal("effective-momentum=1"), "options: effective-momentum 1 found, 0 <= M < 1 expected");
+  EXPECT_EQ(
+      refusal("effective-momentum=0.5 hand-over=as-is"),
+      "options: effective-momentum is for hand-over momentum and memory residual, hand-over as-is and memory "
+      "residual found");
+  EXPECT_EQ(
+      refusal("effective-momentum=0.5 memory=momentum"),
+      "options: effective-momentum is for hand-over momentum and memory residual, hand-over momentum and "
+      "memory momentum found");
+  EXPECT_EQ(refusal("optimizer=lion"), "options: optimizer 'lion' found, sgd, adam or unknown expected");
   EXPECT_EQ(refusal("feedback=maybe"), "options: feedback 'maybe' found, true or false expected");
 }
 

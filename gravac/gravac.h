@@ -58,6 +58,14 @@ int gravac_step_weights(gravac_aggregator* g, float* gradient, const float* weig
 /* The report of the last step as one line of JSON; "" before the first. Valid until the next call with g. */
 const char* gravac_report(gravac_aggregator* g);
 
+/* After gravac_step, for an SGD with this momentum: the momentum that it should use in this step, and the
+ * number by which it should multiply the gradient (with weight decay added, if it has any). In compressed
+ * steps less momentum is better than all of it; in dense steps these are `momentum` and 1. For each entry:
+ *   buffer = effective_momentum * buffer + gradient_scale * gradient;  weight -= learning_rate * buffer;
+ * Other optimizers, such as Adam, take the gradient as it is. */
+int gravac_hand_over(gravac_aggregator* g, double momentum, double* effective_momentum,
+                     double* gradient_scale);
+
 /* Save and load the state of this rank, to continue a run with equal bits; weights and optimizer are not in
  * it. gravac_save writes to data, which has room for *size bytes, and sets *size to the bytes needed. With
  * data NULL it only sets *size. gravac_load changes nothing if it fails. */

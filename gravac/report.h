@@ -6,6 +6,7 @@
 #include <string>
 
 #include "gravac/comm/route.h"
+#include "gravac/memory/hand_over.h"
 #include "gravac/policy/plan.h"
 
 namespace gravac {
@@ -21,6 +22,7 @@ struct StepReport {
   Route route = Route::dense;
   double minimum = 1, candidate = 1;                             // factors tried; 1 in a dense step
   double factor = 1;                                             // sent
+  MomentumUse momentum;  // that an SGD should use in this step: hand_over()
   double gain_error_fed[2] = {1, 1}, gain_gradient[2] = {1, 1};  // of minimum and candidate
   double gain_released[2] = {std::nan(""), std::nan("")};  // NaN unless the policy goes by norms of layers
   double compute_seconds = 0, compress_seconds = 0, agree_seconds = 0, exchange_seconds = 0,

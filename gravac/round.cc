@@ -216,6 +216,15 @@ Agreed<Order> Round::next_order() {
   return Agreed(order_for(decided, costs().numbers(planned_factor(decided), compressor())));
 }
 
+// Agreed like the order, so that the optimizers of all ranks stay equal.
+MomentumUse Round::momentum_use(const Order& order) const {
+  if (order.sent == Send::dense) return {};
+  if (options_.effective_momentum) return {.most = *options_.effective_momentum};
+  // With the momentum memory what is sent is the whole update. Without feedback nothing is sent late.
+  if (!options_.hand_over || options_.momentum || !options_.step.feedback) return {};
+  return {.share = compressor_info(options_.compressor(compressor())).momentum_share(order.factor)};
+}
+
 void Round::watch(std::size_t begin, std::span<const float> gradient) {
   if (!watches()) return;
   std::vector<float>& sum = state_->watched;
@@ -249,6 +258,7 @@ void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, co
   report.sent = order->sent;
   report.route = order->route;
   report.factor = order->factor;
+  if (verdict->finite) report.momentum = momentum_use(*order);
   report.entries_sent = traffic.entries_sent;
   report.bytes_sent = traffic.bytes_sent;
   report.bytes_received = traffic.bytes_received;
@@ -318,6 +328,8 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
   Facts expected = facts();
   expected.emplace_back("rank", std::to_string(comm_.rank()));
   for (const auto& [key, value] : expected) {
+    // States of earlier versions do not say which optimizer they were made with.
+    if (key == "option optimizer" && !checkpoint.has("fact/" + key)) continue;
     const std::string theirs = checkpoint.text("fact/" + key);
     require(theirs == value, "checkpoint: ", key, " is ", theirs, " there and ", value, " here");
   }

@@ -111,6 +111,7 @@ class Round {
   void describe(const Energy& energy, StepReport& report) const;
   void end_watch();
   double planned_factor(Send sent) const;
+  MomentumUse momentum_use(const Order& order) const;
   Order order_for(Send sent, double kept) const;
 
   Layout layout_;

@@ -15,6 +15,7 @@
 #include "gravac/config.h"
 #include "gravac/engine.h"
 #include "gravac/testing.h"
+#include "gravac/util/require.h"
 
 namespace gravac {
 namespace {
@@ -342,6 +343,85 @@ TEST_P(Told, AdaqsSpendsMoreBitsAsTheMeanVanishes) {
     EXPECT_EQ(factors.front(), 16);
     EXPECT_EQ(factors.back(), 4);
     EXPECT_TRUE(std::is_sorted(factors.rbegin(), factors.rend()));
+  });
+}
+
+// What the second step tells an SGD of its momentum. (During backward the first step may be dense.)
+MomentumUse told_of_momentum(const std::string& options) {
+  MomentumUse use;
+  run_ranks(2, [&](Comm& comm) {
+    Whole whole(options, Told::GetParam(), comm);
+    whole.step(stationary(comm.rank(), 0));
+    const MomentumUse found = whole.step(stationary(comm.rank(), 1)).momentum;
+    if (comm.rank() == 0) use = found;
+  });
+  return use;
+}
+
+TEST_P(Told, AnSgdUsesTheMomentumThatTheCompressorLeavesIt) {
+  const auto share = [](const std::string& options) {
+    const MomentumUse use = told_of_momentum("policy=static " + options);
+    EXPECT_EQ(use.most, 1);
+    return use.share;
+  };
+  for (const std::string selector : {"topk", "dgc", "redsync", "sidco", "randomk"}) {
+    EXPECT_NEAR(share("compressor=" + selector + " factor=10"), 1 / 2.0, 1e-9) << selector;
+    EXPECT_NEAR(share("compressor=" + selector + " factor=100"), 1 / 3.0, 1e-9) << selector;
+  }
+  for (const std::string quantiser : {"quantise", "qsgd"}) {
+    for (const auto& [bits, expected] : {std::pair(8, 1.0), {4, 1.0}, {3, 1.0}, {2, 0.78}, {1, 0.67}}) {
+      EXPECT_EQ(share("compressor=" + quantiser + " bits=" + std::to_string(bits)), expected)
+          << quantiser << " " << bits;
+    }
+  }
+  EXPECT_EQ(share("compressor=onebit"), 0.67);
+  EXPECT_EQ(share("compressor=fp16"), 1);
+  EXPECT_EQ(share("compressor=bf16"), 1);
+  EXPECT_EQ(share("compressor=powersgd factor=20"), 1);
+}
+
+TEST_P(Told, AnSgdUsesAllOfItsMomentumWhereLessWouldBeWrong) {
+  for (const char* options :
+       {"policy=dense", "policy=static factor=100 hand-over=as-is",
+        "policy=static factor=100 memory=momentum", "policy=static factor=100 feedback=false",
+        "policy=static factor=1 compressor=topk"}) {
+    EXPECT_EQ(told_of_momentum(options), MomentumUse{}) << options;
+  }
+}
+
+TEST_P(Told, AnSgdUsesTheMomentumThatTheUserHasChosen) {
+  EXPECT_EQ(told_of_momentum("policy=static factor=100 effective-momentum=0.6"), (MomentumUse{1, 0.6}));
+  EXPECT_EQ(told_of_momentum("policy=static compressor=powersgd factor=20 effective-momentum=0"),
+            (MomentumUse{1, 0}));
+  EXPECT_EQ(told_of_momentum("policy=dense effective-momentum=0.6"), MomentumUse{});
+}
+
+TEST_P(Told, AnSgdIsToldTheSameOnAllRanksAndNothingInBadSteps) {
+  std::vector<std::vector<double>> shares(kRanks);
+  run_ranks(kRanks, [&](Comm& comm) {
+    Whole whole("policy=static factor=50", GetParam(), comm);
+    for (std::size_t step = 0; step < 4; ++step) {
+      std::vector<float> gradient = stationary(comm.rank(), step);
+      if (step == 2 && comm.rank() == 1) gradient[7] = std::numeric_limits<float>::infinity();
+      shares[comm.rank()].push_back(whole.step(gradient).momentum.share);
+    }
+  });
+  for (const auto& mine : shares) EXPECT_EQ(mine, shares[0]);
+  EXPECT_LT(shares[0][1], 0.5);
+  EXPECT_EQ(shares[0][2], 1);
+  EXPECT_EQ(shares[0][3], shares[0][1]);
+}
+
+// Earlier versions did not know of the option, and their states go on under any optimizer.
+TEST_P(Told, AStateThatNamesNoOptimizerIsLoaded) {
+  run_ranks(1, [](Comm& comm) {
+    Whole before("policy=static factor=10", GetParam(), comm);
+    before.step(stationary(0, 0));
+    const Checkpoint unnamed = before.engine().save();
+    Whole sgd("policy=static factor=10 optimizer=sgd", GetParam(), comm),
+        adam("policy=static factor=10 optimizer=adam", GetParam(), comm);
+    sgd.engine().load(unnamed);
+    EXPECT_THROW(adam.engine().load(sgd.engine().save()), Error);
   });
 }
 

@@ -19,6 +19,7 @@
 #include "gravac/comm/comm.h"
 #include "gravac/config.h"
 #include "gravac/engine.h"
+#include "gravac/memory/hand_over.h"
 #include "gravac/reshard.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/clock.h"
@@ -200,6 +201,18 @@ class Session {
 
   Engine& engine() { return *engine_; }
 
+  std::string finish(double samples) {
+    const StepReport report = engine_->finish(samples);
+    momentum_ = report.momentum;
+    return to_json(report);
+  }
+
+  // The momentum that an SGD with this momentum should use after the last finish(), and by what to scale.
+  std::pair<double, double> hand_over(double momentum) const {
+    const HandOver now = gravac::hand_over(momentum, momentum_);
+    return {now.momentum, now.scale};
+  }
+
   // Compares arrays, given as addresses and lengths in bytes, with those of the other ranks, by their
   // hashes. Returns nothing if all are equal, and the hashes of every array on every rank if not. Called
   // between steps, on all ranks.
@@ -233,6 +246,7 @@ class Session {
   PythonComm comm_;
   SteadyClock clock_;
   std::unique_ptr<Engine> engine_;
+  MomentumUse momentum_;  // of the last step
 };
 
 }  // namespace
@@ -256,10 +270,8 @@ PYBIND11_MODULE(_engine, m) {
           released)
       .def(
           "wait", [](Session& session, std::size_t bucket) { session.engine().wait(bucket); }, released)
-      .def(
-          "finish",
-          [](Session& session, double samples) { return to_json(session.engine().finish(samples)); },
-          released)
+      .def("finish", &Session::finish, released)
+      .def("hand_over", &Session::hand_over)
       .def(
           "pause", [](Session& session) { session.engine().pause(); }, released)
       .def(

@@ -32,6 +32,15 @@ class Checked {
     }
   }
 
+  // Gives an option of the table a value, unless the user has.
+  void set_default(std::string_view name, std::string_view value) {
+    if (given(name)) return;
+    Setting& setting = all_.find(name)->second;
+    const auto option =
+        std::ranges::find(option_table(), name, [](const TrainOption& one) { return one.name; });
+    setting.value = canonical(*option, std::string(value), setting.source);
+  }
+
   // REQUIRES, here and below: an option of the table; number() and count() also a value.
   const Setting& operator[](std::string_view name) const { return all_.find(name)->second; }
   const std::string& text(std::string_view name) const { return (*this)[name].value; }
@@ -128,6 +137,44 @@ const Known& known(const std::vector<Known>& all, const Setting& setting, const 
               std::string(nearest(setting.value, names)) + "'? Known: " + listed(names));
 }
 
+// Each optimizer has settings of its own, and defaults of its own for those that all have.
+struct OptimizerDefaults {
+  std::string_view name, lr, weight_decay;
+};
+constexpr OptimizerDefaults kOptimizers[] = {
+    {"sgd", "0.1", "5e-4"}, {"adam", "1e-3", "0"}, {"adamw", "1e-3", "0.01"}};
+constexpr std::pair<std::string_view, std::string_view> kSgdOnly[] = {{"momentum", "0.9"}};
+constexpr std::pair<std::string_view, std::string_view> kAdamOnly[] = {
+    {"beta1", "0.9"}, {"beta2", "0.999"}, {"eps", "1e-8"}};
+
+// Gives the settings that the optimizer has their defaults. Those that it does not have keep no value, and
+// must not be given.
+void set_optimizer_defaults(Checked& in) {
+  const std::string& optimizer = in.text("optimizer");
+  const bool sgd = optimizer == "sgd";
+  for (const OptimizerDefaults& one : kOptimizers) {
+    if (one.name != optimizer) continue;
+    in.set_default("lr", one.lr);
+    in.set_default("weight-decay", one.weight_decay);
+  }
+  const auto refuse = [&](std::string_view name) {
+    throw Error(in.quote(name) + " is for --optimizer " + (sgd ? "adam or adamw" : "sgd") + ", " +
+                in.quote("optimizer") + " found");
+  };
+  for (const auto& [name, value] : kSgdOnly) {
+    if (sgd) in.set_default(name, value);
+    if (!sgd && in.given(name)) refuse(name);
+  }
+  for (const auto& [name, value] : kAdamOnly) {
+    if (!sgd) in.set_default(name, value);
+    if (sgd && in.given(name)) refuse(name);
+  }
+  if (sgd) return;
+  if (in.on("nesterov")) refuse("nesterov");
+  if (in.text("memory") == "momentum") refuse("memory");
+  if (in.given("effective-momentum")) refuse("effective-momentum");
+}
+
 // Model, data set and metric must fit together, and files be given exactly if the data set needs them.
 void check_data(const Checked& in, const Catalog& catalog) {
   const Known& model = known(catalog.models, in["model"], "model");
@@ -199,6 +246,7 @@ Options options_for_engine(const Checked& in) {
   }
   // The seed belongs to the run, but randomk and the sampling compressors draw from it too.
   if (in.text("seed") != "0") options["seed"] = in.text("seed");
+  options["optimizer"] = in.text("optimizer") == "sgd" ? "sgd" : "adam";  // adamw, too, to policies
   if (in.text("memory") == "momentum") {
     for (const char* name : {"momentum", "weight-decay", "clip"}) options[name] = in.text(name);
   }
@@ -272,7 +320,8 @@ bool TrainOptions::momentum_memory() const {
 }
 
 TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
-  const Checked in(settings);
+  Checked in(settings);
+  set_optimizer_defaults(in);
   check_data(in, catalog);
   check_workers(in);
   check_training(in);
@@ -288,8 +337,12 @@ TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
   out.overlap = in.on("overlap");
   out.bucket = in.count("bucket");
   out.batch = in.count("batch");
+  out.optimizer = in.text("optimizer");
   out.lr = in.number("lr");
-  out.momentum = in.number("momentum");
+  if (in.has("momentum")) out.momentum = in.number("momentum");
+  if (in.has("beta1")) out.beta1 = in.number("beta1");
+  if (in.has("beta2")) out.beta2 = in.number("beta2");
+  if (in.has("eps")) out.eps = in.number("eps");
   out.weight_decay = in.number("weight-decay");
   out.clip = in.number("clip");
   out.nesterov = in.on("nesterov");

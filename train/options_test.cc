@@ -50,6 +50,7 @@ std::string fields(const TrainOptions& o) {
       << o.lr << '\n'
       << o.momentum << '\n'
       << o.weight_decay << '\n';
+  all << o.optimizer << '\n' << o.beta1 << '\n' << o.beta2 << '\n' << o.eps << '\n';
   all << o.clip << '\n' << o.nesterov << '\n' << o.schedule << '\n' << o.warmup << '\n';
   for (const double share : o.decay_at) all << share << '\n';
   all << o.decay_by << '\n' << o.schedule_by_effective << '\n' << o.steps.value_or(0) << '\n';
@@ -96,6 +97,10 @@ TEST(Options, ReadBackFromThePrintedConfigAreTheSame) {
       "interface=lo",
       "emulate=workers=32,link=10gbit/50us,compute=60ms,compress=0.5ns batch=8 until=top5=0.9 overlap=false "
       "bucket=2",
+      "hand-over=as-is",
+      "effective-momentum=0.5 policy=static factor=20",
+      "optimizer=adamw beta1=0.8 beta2=0.95 eps=1e-6",
+      "optimizer=adam lr=0.01 weight-decay=1e-4 clip=1",
       "backend=mpi overlap=1 progress-exponent=0.5 tail-exponent=2 floor=0.25 threshold=0.125",
   };
   const testing::Folder folder;
@@ -193,17 +198,34 @@ TEST(Options, DefaultsOfTheTableAreThoseOfTheEngine) {
 }
 
 TEST(Options, GoToTheEngineOnlyWhereTheyDifferFromItsDefaults) {
-  EXPECT_EQ(parse("policy=progress epsilon=0.70 momentum=0.5 clip=3").engine, Options());
+  EXPECT_EQ(parse("policy=progress epsilon=0.70 momentum=0.5 clip=3").engine,
+            (Options{{"optimizer", "sgd"}}));
   EXPECT_EQ(parse("policy=static factor=20 seed=3").engine,
-            (Options{{"policy", "static"}, {"factor", "20"}, {"seed", "3"}}));
+            (Options{{"policy", "static"}, {"factor", "20"}, {"seed", "3"}, {"optimizer", "sgd"}}));
+}
+
+TEST(Options, EachOptimizerHasItsOwnDefaults) {
+  const auto numbers = [](const char* text) {
+    const TrainOptions options = parse(text);
+    return std::vector<double>{options.lr, options.weight_decay};
+  };
+  EXPECT_EQ(numbers("optimizer=sgd"), (std::vector<double>{0.1, 5e-4}));
+  EXPECT_EQ(numbers("optimizer=adam"), (std::vector<double>{1e-3, 0}));
+  EXPECT_EQ(numbers("optimizer=adamw"), (std::vector<double>{1e-3, 0.01}));
+  EXPECT_EQ(numbers("optimizer=adamw lr=0.5 weight-decay=0"), (std::vector<double>{0.5, 0}));
+  EXPECT_EQ(parse("optimizer=adamw").engine, (Options{{"optimizer", "adam"}}));
+  EXPECT_EQ(parse("optimizer=adam").engine, (Options{{"optimizer", "adam"}}));
 }
 
 TEST(Options, GiveMomentumDecayAndClippingToTheMomentumMemory) {
   const TrainOptions options = parse("memory=momentum clip=2");
   EXPECT_TRUE(options.momentum_memory());
   EXPECT_FALSE(parse("clip=2").momentum_memory());
-  EXPECT_EQ(options.engine,
-            (Options{{"memory", "momentum"}, {"momentum", "0.9"}, {"weight-decay", "5e-04"}, {"clip", "2"}}));
+  EXPECT_EQ(options.engine, (Options{{"memory", "momentum"},
+                                     {"momentum", "0.9"},
+                                     {"weight-decay", "5e-04"},
+                                     {"clip", "2"},
+                                     {"optimizer", "sgd"}}));
 }
 
 TEST(Options, ReadAnEmulatedCluster) {
@@ -286,6 +308,19 @@ TEST(Options, ThatContradictEachOtherAreRefusedInOneLine) {
       {"steps=5 epochs=1", "--steps 5 and --epochs 1 found, one of the two expected"},
       {"resume=true", "--resume needs --out, the folder with the checkpoints"},
       {"checkpoint-every=5", "--checkpoint-every 5 needs --out, the folder for the checkpoints"},
+      {"optimizer=adam momentum=0.9", "--momentum 0.9 is for --optimizer sgd, --optimizer adam found"},
+      {"optimizer=adamw nesterov=true", "--nesterov true is for --optimizer sgd, --optimizer adamw found"},
+      {"optimizer=adam memory=momentum", "--memory momentum is for --optimizer sgd, --optimizer adam found"},
+      {"optimizer=adam effective-momentum=0.5",
+       "--effective-momentum 0.5 is for --optimizer sgd, --optimizer adam found"},
+      {"beta1=0.8", "--beta1 0.8 is for --optimizer adam or adamw, --optimizer sgd found"},
+      {"optimizer=lion", "--optimizer: 'lion' found, sgd, adam or adamw expected"},
+      {"optimizer=adam beta2=1", "--beta2: '1' found, a number of at least 0 and below 1 expected"},
+      {"hand-over=all", "--hand-over: 'all' found, momentum or as-is expected"},
+      {"hand-over=as-is effective-momentum=0.5",
+       "options: effective-momentum is for hand-over momentum and memory residual, hand-over as-is and "
+       "memory "
+       "residual found"},
       {"memory=momentum nesterov=true",
        "--memory momentum applies the momentum itself and has no Nesterov variant; leave --nesterov out"},
       {"nesterov=true momentum=0", "--nesterov needs a momentum above 0, --momentum 0 found"},

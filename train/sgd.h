@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "train/optimizer.h"
+
 namespace gravac::train {
 
 struct SgdOptions {
@@ -13,15 +15,17 @@ struct SgdOptions {
   double clip = 0;          // largest norm of the whole gradient; 0 does not clip
 };
 
-// Stochastic gradient descent on flat arrays of floats, with the same result as torch's SGD:
+// Stochastic gradient descent with the same result as torch's SGD, if all of the momentum is used:
 // gradient += decay * weights; velocity = momentum * velocity + gradient;
 // weights -= rate * velocity (Nesterov: rate * (gradient + momentum * velocity)).
-class Sgd {
+// In compressed steps both the momentum and a scale of the gradient are those of hand_over().
+class Sgd final : public Optimizer {
  public:
   Sgd(std::size_t entries, const SgdOptions& options);
 
-  // Updates the weights. If the gradient holds NaN or infinity, changes nothing and returns false.
-  bool step(std::span<float> weights, std::span<float> gradient, double learning_rate);
+  bool step(std::span<float> weights, std::span<const float> gradient, double learning_rate,
+            const MomentumUse& momentum = {}) override;
+  std::vector<Array> arrays() override;
 
   // The momentum buffer, which is all the state; empty without momentum.
   std::span<float> velocity() { return velocity_; }

@@ -26,11 +26,6 @@ std::shared_ptr<Model> seeded_model(const TrainOptions& options, const Shape& sh
   return make_model(options.model, shape);
 }
 
-SgdOptions sgd_options(const TrainOptions& options) {
-  if (options.momentum_memory()) return {.momentum = 0};  // the memory does all of it
-  return {options.momentum, options.nesterov, options.weight_decay, options.clip};
-}
-
 // Sums of everybody's numbers, in the order of ranks.
 std::vector<double> sum_over_ranks(Comm& comm, std::span<const double> mine) {
   const std::vector<double> all = comm.all_gather(mine);
@@ -90,7 +85,7 @@ Trainer::Trainer(const TrainOptions& options, const Surroundings& around)
                 .warmup = static_cast<double>(options.warmup),
                 .decay_at = options.decay_at,
                 .decay_by = options.decay_by},
-      sgd_(model_.layout().entries(), sgd_options(options)) {
+      optimizer_(make_optimizer(options, model_.layout().entries())) {
   handshake(around_.plain, options.facts);
   make_engine();
   broadcast(*module_, around_.plain);
@@ -182,7 +177,7 @@ Stepped Trainer::step() {
   stepped.loss = compute(around_.data.train(samples_, steps_));
   if (options_.emulate) around_.clock.spend(options_.emulate->compute_seconds);
   stepped.report = engine_->finish(static_cast<double>(options_.batch));
-  sgd_.step(model_.weights(), model_.gradient(), stepped.learning_rate);
+  optimizer_->step(model_.weights(), model_.gradient(), stepped.learning_rate, stepped.report.momentum);
   ++steps_;
   effective_ = stepped.report.effective_steps;
   bad_steps_ = stepped.report.bad_steps;
@@ -247,6 +242,7 @@ Checkpoint Trainer::save() {
   state.add("model", options_.model);
   state.add("data", options_.data);
   state.add("batch", std::to_string(options_.batch));
+  state.add("optimizer", options_.optimizer);
   state.add("progress",
             std::vector<double>{static_cast<double>(steps_), effective_, static_cast<double>(drops_)});
   state.add("bad steps", std::vector<double>{static_cast<double>(bad_steps_)});
@@ -266,8 +262,9 @@ Checkpoint Trainer::save() {
       return std::span<const float>(all.subspan(segment.begin, segment.size));
     };
     state.add("weights/" + segment.name, run(model_.weights()));
-    if (!sgd_.velocity().empty()) state.add("velocity/" + segment.name, run(sgd_.velocity()));
+    for (const auto& [name, values] : optimizer_->arrays()) state.add(name + "/" + segment.name, run(values));
   }
+  state.add("optimizer counters", std::span<const double>(optimizer_->counters()));
   for (const auto& item : module_->named_buffers()) {
     const torch::Tensor buffer = item.value().to(torch::kDouble).contiguous();
     state.add("buffer/" + item.key(),
@@ -280,24 +277,35 @@ Checkpoint Trainer::save() {
 void Trainer::load(const std::vector<Checkpoint>& states) {
   const std::size_t rank = around_.comm.rank(), ranks = around_.comm.size();
   const Checkpoint& state = states.at(rank % states.size());
-  const std::pair<std::string, std::string> facts[] = {
-      {"model", options_.model}, {"data", options_.data}, {"batch", std::to_string(options_.batch)}};
+  const std::pair<std::string, std::string> facts[] = {{"model", options_.model},
+                                                       {"data", options_.data},
+                                                       {"batch", std::to_string(options_.batch)},
+                                                       {"optimizer", options_.optimizer}};
   for (const auto& [key, value] : facts) {
-    require(state.text(key) == value, "checkpoint: ", key, " is ", state.text(key), " there and ", value,
-            " here");
+    // Earlier versions had no optimizer but SGD, and did not say so.
+    const std::string there = key == "optimizer" && !state.has(key) ? "sgd" : state.text(key);
+    require(there == value, "checkpoint: ", key, " is ", there, " there and ", value, " here");
   }
   // Read everything before anything is changed.
   const std::vector<double> progress = state.numbers("progress", 3), costs = state.numbers("costs", 10),
                             factors = state.numbers("steps_per_factor");
-  // Checkpoints of earlier versions have neither of these two.
+  // Checkpoints of earlier versions have none of these three.
   const std::vector<double> bad = state.has("bad steps") ? state.numbers("bad steps", 1) : std::vector{0.0};
   const std::vector<double> last =
       state.has("evaluation") ? state.numbers("evaluation", 5) : std::vector<double>{};
+  const std::span<double> counters = optimizer_->counters();
+  const std::vector<double> counted = state.has("optimizer counters")
+                                          ? state.numbers("optimizer counters", counters.size())
+                                          : std::vector<double>(counters.size());
   require(factors.size() % 2 == 0, "checkpoint: 'steps_per_factor' has an odd number of entries");
-  std::vector<std::vector<float>> weights, velocity;
+  std::vector<std::vector<float>> weights;
+  const std::vector<Optimizer::Array> arrays = optimizer_->arrays();
+  std::vector<std::vector<std::vector<float>>> array_values(arrays.size());
   for (const Segment& segment : model_.layout().segments()) {
     weights.push_back(state.floats("weights/" + segment.name, segment.size));
-    if (!sgd_.velocity().empty()) velocity.push_back(state.floats("velocity/" + segment.name, segment.size));
+    for (std::size_t a = 0; a < arrays.size(); ++a) {
+      array_values[a].push_back(state.floats(arrays[a].name + "/" + segment.name, segment.size));
+    }
   }
   const auto buffers = module_->named_buffers();
   std::vector<std::vector<double>> buffer_values;
@@ -313,8 +321,11 @@ void Trainer::load(const std::vector<Checkpoint>& states) {
   for (std::size_t i = 0; i < weights.size(); ++i) {
     const Segment& segment = model_.layout().segments()[i];
     copy_into(model_.weights().subspan(segment.begin, segment.size), weights[i]);
-    if (!velocity.empty()) copy_into(sgd_.velocity().subspan(segment.begin, segment.size), velocity[i]);
+    for (std::size_t a = 0; a < arrays.size(); ++a) {
+      copy_into(arrays[a].values.subspan(segment.begin, segment.size), array_values[a][i]);
+    }
   }
+  std::copy(counted.begin(), counted.end(), counters.begin());
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < buffer_values.size(); ++i) {
     torch::Tensor buffer = buffers[i].value();

@@ -18,10 +18,10 @@
 #include "gravac/util/clock.h"
 #include "train/data.h"
 #include "train/models.h"
+#include "train/optimizer.h"
 #include "train/options.h"
 #include "train/sampler.h"
 #include "train/schedule.h"
-#include "train/sgd.h"
 
 namespace gravac::train {
 
@@ -106,7 +106,7 @@ class Trainer {
   TorchModel model_;
   Sampler sampler_;
   Schedule schedule_;
-  Sgd sgd_;
+  std::unique_ptr<Optimizer> optimizer_;
   std::unique_ptr<Engine> engine_;
   std::vector<std::size_t> bucket_of_;  // each segment's bucket
   struct Place {

@@ -7,6 +7,7 @@
 
 #include "gravac/comm/thread_comm.h"
 #include "gravac/util/clock.h"
+#include "gravac/util/require.h"
 
 namespace gravac::train {
 namespace {
@@ -87,6 +88,101 @@ TEST(Trainer, ACheckpointKeepsTheLastEvaluationAndTheCountOfBadSteps) {
     EXPECT_EQ(second.last_evaluation()->top1, evaluation.top1);
     EXPECT_EQ(second.effective_steps(), first.effective_steps());
     EXPECT_EQ(second.bad_steps(), 1u);
+  });
+}
+
+TrainOptions compressed_options(const std::string& optimizer, bool overlap = false) {
+  TrainOptions options = small_options();
+  options.optimizer = optimizer;
+  options.overlap = overlap;
+  options.steps = 100;
+  options.lr = optimizer == "sgd" ? 0.05 : 1e-3;
+  options.engine = {{"policy", "static"},
+                    {"factor", "10"},
+                    {"exchange", "all-gather"},
+                    {"optimizer", optimizer == "sgd" ? "sgd" : "adam"}};
+  return options;
+}
+
+TEST(Trainer, EveryOptimizerGoesOnFromACheckpointToTheBit) {
+  const OneBadBatch data(9, Bad::numbers);  // of one rank, in one of the steps of the first run
+  for (const std::string optimizer : {"sgd", "adamw"}) {
+    for (const bool overlap : {false, true}) {
+      run_ranks(2, [&](Comm& comm) {
+        SteadyClock clock;
+        const TrainOptions options = compressed_options(optimizer, overlap);
+        Trainer first(options, {data, comm, comm, clock}), second(options, {data, comm, comm, clock});
+        for (int step = 0; step < 6; ++step) first.step();
+        second.load({first.save(), first.save()});
+        for (int step = 0; step < 3; ++step) {
+          first.step();
+          second.step();
+        }
+        EXPECT_EQ(first.digest(), second.digest()) << optimizer;
+      });
+    }
+  }
+}
+
+TEST(Trainer, AnotherNumberOfRanksHasTheSameOptimizer) {
+  const OneBadBatch data(-1);
+  for (const std::string optimizer : {"sgd", "adamw"}) {
+    std::vector<Checkpoint> states(2);
+    run_ranks(2, [&](Comm& comm) {
+      SteadyClock clock;
+      Trainer trainer(compressed_options(optimizer), {data, comm, comm, clock});
+      for (int step = 0; step < 4; ++step) trainer.step();
+      states[comm.rank()] = trainer.save();
+    });
+    std::vector<std::uint64_t> digests(3);
+    run_ranks(3, [&](Comm& comm) {
+      SteadyClock clock;
+      Trainer trainer(compressed_options(optimizer), {data, comm, comm, clock});
+      trainer.load(states);
+      const Checkpoint again = trainer.save();
+      for (const std::string prefix : {"velocity/", "first moment/", "second moment/"}) {
+        for (const std::string& name : states[0].names(prefix))
+          EXPECT_EQ(again.floats(name), states[0].floats(name));
+      }
+      EXPECT_EQ(again.numbers("optimizer counters"), states[0].numbers("optimizer counters"));
+      trainer.step();
+      digests[comm.rank()] = trainer.digest();
+    });
+    EXPECT_EQ(digests, std::vector<std::uint64_t>(3, digests[0]));
+  }
+}
+
+TEST(Trainer, RefusesACheckpointOfAnotherOptimizer) {
+  const OneBadBatch data(-1);
+  run_ranks(1, [&](Comm& comm) {
+    SteadyClock clock;
+    Trainer sgd(compressed_options("sgd"), {data, comm, comm, clock}),
+        adam(compressed_options("adam"), {data, comm, comm, clock}),
+        adamw(compressed_options("adamw"), {data, comm, comm, clock});
+    EXPECT_THROW(adam.load({sgd.save()}), Error);
+    EXPECT_THROW(adamw.load({adam.save()}), Error);
+    EXPECT_THROW(sgd.load({adam.save()}), Error);
+  });
+}
+
+TEST(Trainer, LoadsWhatVersionsWithSgdAloneHaveSaved) {
+  const OneBadBatch data(-1);
+  run_ranks(1, [&](Comm& comm) {
+    SteadyClock clock;
+    Trainer first(compressed_options("sgd"), {data, comm, comm, clock}),
+        second(compressed_options("sgd"), {data, comm, comm, clock}),
+        adam(compressed_options("adam"), {data, comm, comm, clock});
+    for (int step = 0; step < 3; ++step) first.step();
+    const Checkpoint now = first.save();
+    Checkpoint before;
+    for (const std::string& name : now.names("")) {
+      if (name.find("optimizer") == std::string::npos) before.copy(name, now);
+    }
+    EXPECT_THROW(adam.load({before}), Error);
+    second.load({before});
+    first.step();
+    second.step();
+    EXPECT_EQ(first.digest(), second.digest());
   });
 }
 

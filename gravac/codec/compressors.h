@@ -22,6 +22,9 @@ struct CompressorInfo {
                                  Clock& clock) = nullptr;
   // What it sends of a gradient that travels in `buckets` buckets: for predictions.
   PayloadModel (*payloads)(const Layout& layout, const EngineOptions& options, std::size_t buckets) = nullptr;
+  // The share of its momentum that an SGD should use in a step whose real factor is `factor`:
+  // memory/hand_over.h.
+  double (*momentum_share)(double factor) = nullptr;
   bool selects = false;           // it sends chosen entries, by position and value
   bool factor_per_layer = false;  // it can compress each layer by a factor of its own
   bool conserves = true;          // what is not sent is kept and sent later

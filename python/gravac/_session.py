@@ -12,6 +12,7 @@ import torch
 
 from . import _engine
 from ._engine import Error
+from ._hand_over import attach, is_sgd, kind_of
 from ._peers import Peers, named
 
 Option = Union[str, int, float, bool]
@@ -94,6 +95,8 @@ class Session:
         self._engine: Any = None
         self._to_load: Optional[State] = None
         self._rate_dropped = False  # learning_rate_dropped() was called before there was an engine
+        if optimizer is not None and self._hands_over():
+            attach(optimizer, self)
 
     def __del__(self) -> None:
         if not hasattr(self, "_thread"):
@@ -109,6 +112,10 @@ class Session:
             raise Error("options: weight-decay found; it stays with the optimizer")
         if "optimizer-momentum" in self._options:
             raise Error("options: optimizer-momentum is taken from optimizer=")
+        if kind_of(self._optimizer) is not None:
+            self._options["optimizer"] = kind_of(self._optimizer)
+        if "effective-momentum" in self._options and not is_sgd(self._optimizer):
+            raise Error("options: effective_momentum needs optimizer=, the torch.optim.SGD that is to use it")
         if self._options.get("memory") != "momentum":
             return
         if self._optimizer is None:
@@ -117,6 +124,15 @@ class Session:
         self._options["optimizer-momentum"] = repr(self._momentum)
         if self._momentum > 0:
             self._options.setdefault("momentum", repr(self._momentum))
+
+    def _hands_over(self) -> bool:
+        """Whether the optimizer is to use less of its momentum in compressed steps."""
+        as_is = self._options.get("hand-over") == "as-is" or self._options.get("memory") == "momentum"
+        return is_sgd(self._optimizer) and not as_is
+
+    def _hand_over(self, momentum: float) -> Tuple[float, float]:
+        """The momentum that an SGD with this momentum should use after the last step, and its scale."""
+        return (momentum, 1.0) if self._engine is None else self._engine.hand_over(momentum)
 
     def _begin_step(self) -> None:
         """Follows the optimizer and the loss scale."""

@@ -27,7 +27,8 @@ class GravacState(Session):
     timeout: seconds after which a rank that does not answer is an error; default: as in the process group.
     check_every: steps between comparisons of all parameters across ranks; a difference is an error. 0: never.
     samples: samples of this rank in a step; for reports, and for policy "gravac", which goes by throughput.
-    optimizer: the SGD whose momentum `memory="momentum"` takes over.
+    optimizer: the optimizer in use. A torch.optim.SGD uses less of its momentum in compressed steps, unless
+        hand_over="as-is"; `memory="momentum"` takes its momentum over. Other optimizers are not changed.
     scaler: the GradScaler in use; unsent gradients are rescaled when its scale changes.
     log: a SummaryWriter, or a function that takes a report; called every `log_every` steps.
     """
