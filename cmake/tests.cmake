@@ -9,6 +9,12 @@ target_link_libraries(gravac_testing INTERFACE gravac gravac_flags GTest::gtest_
 # optimiser, which vectorises it, and what needs more than the library.
 set(optimised half kernels orthonormalise packing products quantise_kernels selector step step_allocation wire)
 
+# Tests take longer to compile than to run.
+set(quick_to_compile -O1)
+if(CMAKE_CXX_FLAGS MATCHES sanitize)
+  set(quick_to_compile -O0)
+endif()
+
 # gravac_test(ROOM/NAME [SHARDS]): long tests run in shards, so that all cores have work.
 function(gravac_test place)
   cmake_path(GET place FILENAME name)
@@ -17,7 +23,7 @@ function(gravac_test place)
   endif()
   add_executable(${name}_test gravac/${place}_test.cc)
   target_link_libraries(${name}_test PRIVATE gravac_testing)
-  target_compile_options(${name}_test PRIVATE -O1)  # they compile longer than they run
+  target_compile_options(${name}_test PRIVATE ${quick_to_compile})
   # The headers that all tests include are compiled once, with the first of them. c_api_test has a file in C.
   get_property(first GLOBAL PROPERTY gravac_first_test)
   if(first AND NOT name STREQUAL c_api)
@@ -126,17 +132,18 @@ endif()
 
 # Real processes over real backends.
 if(TARGET gravac_mpi AND TARGET gravac_gloo)
+  add_library(rank OBJECT tests/rank.cc)
+  target_link_libraries(rank PRIVATE gravac gravac_flags CLI11::CLI11)
+  target_compile_options(rank PRIVATE -O1)
   foreach(backend gloo mpi)  # a program each: torch takes a second to load
-    add_executable(rank_${backend} tests/rank.cc)
-    target_link_libraries(rank_${backend} PRIVATE gravac_${backend} gravac_flags CLI11::CLI11)
-    target_compile_options(rank_${backend} PRIVATE -O1)
+    add_executable(rank_${backend} tests/rank_${backend}.cc $<TARGET_OBJECTS:rank>)
+    target_link_libraries(rank_${backend} PRIVATE gravac_${backend} gravac_flags)
     foreach(scenario laws refuse straggler kill stop late)
       add_test(NAME ${backend}_${scenario}
                COMMAND ${PROJECT_SOURCE_DIR}/tests/processes $<TARGET_FILE:rank_${backend}> ${backend} ${scenario})
       set_tests_properties(${backend}_${scenario} PROPERTIES TIMEOUT 1800)
     endforeach()
   endforeach()
-  target_compile_definitions(rank_gloo PRIVATE GRAVAC_GLOO)
 endif()
 
 # The Python package, under Debian's torch and torch 2.13. It is installed into a venv by running the commands in

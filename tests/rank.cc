@@ -22,7 +22,6 @@
 #include <thread>
 
 #include "adapters/gloo_comm.h"
-#include "adapters/mpi_comm.h"
 #include "gravac/aggregator.h"
 #include "gravac/codec/compressors.h"
 #include "gravac/config.h"
@@ -244,7 +243,7 @@ void steps_for_ever(Comm& comm, const std::string& out) {
 
 // Waits until all ranks have come here, each of which leaves a file. Loading torch may take longer than the
 // timeout on a busy machine, and by seconds longer for one rank than for another. mpirun does this itself.
-[[maybe_unused]] void wait_for_start(const std::string& out, std::size_t rank, std::size_t size) {
+void wait_for_start(const std::string& out, std::size_t rank, std::size_t size) {
   const auto file = [&](std::size_t r) { return out + "/started." + std::to_string(r); };
   std::ofstream(file(rank)) << std::endl;
   for (std::size_t r = 0; r < size; ++r) {
@@ -253,6 +252,9 @@ void steps_for_ever(Comm& comm, const std::string& out) {
 }
 
 }  // namespace
+
+// Over the backend of this program: rank_gloo.cc or rank_mpi.cc.
+std::unique_ptr<gravac::Comm> make_comm(const gravac::GlooOptions& options);
 
 int main(int argc, char** argv) {
   CLI::App app("One rank of an integration test", "rank");
@@ -273,13 +275,8 @@ int main(int argc, char** argv) {
   gloo.meeting_timeout = std::chrono::duration<double>(meeting);
   gloo.say = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
   try {
-#ifdef GRAVAC_GLOO
-    if (!out.empty()) wait_for_start(out, gloo.rank, gloo.size);
-    const auto comm = gravac::make_gloo_comm(gloo);
-    raise(SIGPIPE);  // as when Gloo writes to a rank that has died: must not end this one
-#else
-    const auto comm = gravac::make_mpi_comm(gloo.timeout);
-#endif
+    if (!out.empty() && !gloo.store.empty()) wait_for_start(out, gloo.rank, gloo.size);
+    const auto comm = make_comm(gloo);
     if (!out.empty()) {
       std::ofstream(out + "/pid." + std::to_string(comm->rank())) << getpid() << std::endl;
       answer = out + "/answer." + std::to_string(comm->rank());
