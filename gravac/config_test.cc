@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "gravac/codec/compressors.h"
 #include "gravac/table_testing.h"
 #include "gravac/util/require.h"
 
@@ -20,9 +21,39 @@ std::string refusal(const char* text) {
 TEST(Config, WithoutOptionsIsTheDefault) {
   const auto setup = make_setup({}, Layout(10), 4);
   EXPECT_EQ(setup.policy->name(), "progress");
-  EXPECT_EQ(setup.options.step.compressor, "topk");
+  EXPECT_EQ(setup.options.step.compressor, "quantise");  // as good as dense under any optimizer
   EXPECT_FALSE(setup.options.route);
   EXPECT_FALSE(setup.options.momentum);
+}
+
+TEST(Config, AutoIsWhatSuitsThePolicyAndTheOptimizer) {
+  const auto chosen = [](const char* text) {
+    const EngineOptions options = make_setup(options_from_string(text), Layout(10), 4).options;
+    return options.compressors.empty() ? std::vector{options.step.compressor} : options.compressors;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(chosen("optimizer=sgd"), (Names{"topk", "quantise"}));
+  EXPECT_EQ(chosen("optimizer=sgd hand-over=as-is"), Names{"quantise"});
+  EXPECT_EQ(chosen("optimizer=adam"), Names{"quantise"});
+  EXPECT_EQ(chosen("optimizer=adam compressor=topk"), Names{"topk"});
+  EXPECT_EQ(chosen("policy=gravac"), Names{"topk"});
+  EXPECT_EQ(chosen("policy=accordion optimizer=sgd"), Names{"topk"});
+  EXPECT_EQ(chosen("granularity=layer"), Names{"topk"});
+  EXPECT_EQ(chosen("memory=momentum"), Names{"topk"});
+}
+
+TEST(Config, EveryCompressorHasALaw) {
+  Layout layout;
+  layout.add("weights", 4096, 64);
+  for (const CompressorInfo& info : compressors()) {
+    for (const char* optimizer : {"sgd", "adam", "unknown"}) {
+      const Options options = {{"compressor", std::string(info.name)}, {"optimizer", optimizer}};
+      const auto setup = make_setup(options, layout, 4);
+      ASSERT_EQ(setup.options.laws.size(), 1u);
+      const double rate = setup.options.laws[0].rate(4, 0.5);
+      EXPECT_TRUE(rate > 0 && rate <= 1.1) << info.name << " " << optimizer << ": " << rate;
+    }
+  }
 }
 
 TEST(Config, ReadsEveryPolicyAndItsOptions) {
