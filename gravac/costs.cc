@@ -194,9 +194,10 @@ double CostModel::sparse_seconds(double factor, std::size_t compressor) const {
 }
 
 // Everything that is a median, in the order of the state.
-std::vector<Typical*> CostModel::typicals() {
-  std::vector<Typical*> all = {&compute_, &compress_dense_, &hideable_};
-  for (Known& one : compressors_) all.insert(all.end(), {&one.compress, &one.decode_per_entry});
+template <class Self>
+auto CostModel::typicals(Self& self) {
+  std::vector<decltype(&self.compute_)> all = {&self.compute_, &self.compress_dense_, &self.hideable_};
+  for (auto& one : self.compressors_) all.insert(all.end(), {&one.compress, &one.decode_per_entry});
   return all;
 }
 
@@ -206,7 +207,7 @@ std::vector<double> CostModel::save() const {
   const auto append = [&](const std::vector<double>& more) {
     state.insert(state.end(), more.begin(), more.end());
   };
-  for (const Typical* one : CostModel(*this).typicals()) append(one->save());
+  for (const Typical* one : typicals(*this)) append(one->save());
   for (const Tried& tried : tried_) {
     append(tried.fit.save());
     append({tried.times, tried.idle});
@@ -217,7 +218,7 @@ std::vector<double> CostModel::save() const {
 void CostModel::load(std::span<const double> state) {
   // Numbers of a LinkModel; of the medians; of the whole, with fit, times and idle of each route.
   constexpr std::size_t kFit = 7;
-  const std::size_t expected = kFit + typicals().size() * Typical::kNumbers + tried_.size() * (kFit + 2);
+  const std::size_t expected = kFit + typicals(*this).size() * Typical::kNumbers + tried_.size() * (kFit + 2);
   require(state.size() == expected, "cost model: ", state.size(), " numbers found, ", expected, " expected");
   require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
           "cost model: numbers >= 0 expected");
@@ -226,7 +227,7 @@ void CostModel::load(std::span<const double> state) {
     return state.subspan(std::exchange(next, next + count), count);
   };
   link_.load(take(kFit));
-  for (Typical* one : typicals()) one->load(take(Typical::kNumbers));
+  for (Typical* one : typicals(*this)) one->load(take(Typical::kNumbers));
   for (Tried& tried : tried_) {
     tried.fit.load(take(kFit));
     tried.times = take(1)[0];

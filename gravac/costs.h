@@ -129,7 +129,8 @@ class CostModel final : public StepCosts {
   double route_seconds(Route route, double kept, std::size_t compressor) const;
   double exposed(double busy, double hideable) const;
   double hoped_seconds(Route route, double kept, std::size_t compressor) const;
-  std::vector<Typical*> typicals();
+  template <class Self>
+  static auto typicals(Self& self);
 
   std::size_t ranks_, entries_;
   std::vector<Known> compressors_;
