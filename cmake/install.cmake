@@ -25,6 +25,7 @@ set(public_headers
   memory/momentum_options.h
   policy/gain.h
   policy/plan.h
+  policy/rates.h
   policy/policies.h
   policy/policy.h            # policies and their options
   util/clock.h

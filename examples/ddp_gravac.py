@@ -84,8 +84,8 @@ def main():
     loader = torch.utils.data.DataLoader(data, arguments.batch, sampler=sampler, drop_last=True)
 
     model = torch.nn.parallel.DistributedDataParallel(network())
-    model.register_comm_hook(gravac.GravacState(), gravac.gravac_hook)
     optimizer = torch.optim.SGD(model.parameters(), arguments.lr, momentum=0.9, weight_decay=5e-4)
+    model.register_comm_hook(gravac.GravacState(optimizer=optimizer), gravac.gravac_hook)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.epochs * len(loader))
     start = time.monotonic()
     for epoch in range(arguments.epochs):

@@ -55,7 +55,6 @@ class SometimesDense final : public Policy {
     return sent;
   }
   void record(const Outcome& outcome) override { inner_->record(outcome); }
-  double effective_steps() const override { return inner_->effective_steps(); }
   PolicyState save() const override { return inner_->save(); }
   void load(const PolicyState& state) override { inner_->load(state); }
   std::unique_ptr<Policy> clone() const override { return std::make_unique<SometimesDense>(inner_->clone()); }

@@ -2,7 +2,7 @@
 
 One line in a script that uses DistributedDataParallel:
 
-    ddp.register_comm_hook(gravac.GravacState(), gravac.gravac_hook)
+    ddp.register_comm_hook(gravac.GravacState(optimizer=optimizer), gravac.gravac_hook)
 
 Without DDP, `gravac.Aggregator(model)` between backward() and step(), or `gravac.Optimizer(optimizer, model)`.
 """
