@@ -445,6 +445,95 @@ TEST(Engine, EndsNoEarlierThanTheSumsItStarted) {
   });
 }
 
+// Another compressor every few steps, and dense steps between.
+class Changing final : public Policy {
+ public:
+  std::string_view name() const override { return "changing"; }
+  std::optional<Plan> plan() const override {
+    if (steps_ % 7 == 5) return std::nullopt;
+    const std::size_t compressor = steps_ / 3 % 3;
+    const double factor = compressor == 1 ? 8 : 20;
+    return Plan{factor, factor, compressor};
+  }
+  Send decide(const Energy&) override {
+    const bool sparse = plan().has_value();
+    ++steps_;
+    return sparse ? Send::candidate : Send::dense;
+  }
+  void record(const Outcome&) override {}
+  PolicyState save() const override { return {{"steps", {static_cast<double>(steps_)}}}; }
+  void load(const PolicyState& state) override { steps_ = static_cast<std::size_t>(state[0].second[0]); }
+  std::unique_ptr<Policy> clone() const override { return std::make_unique<Changing>(*this); }
+
+ private:
+  std::size_t steps_ = 0;
+};
+
+EngineSetup changing() {
+  EngineSetup setup{std::make_unique<Changing>(), {}};
+  setup.options.compressors = {"topk", "quantise", "powersgd"};
+  setup.options.step.compressor = "topk";
+  return setup;
+}
+
+TEST(Engine, AChangeOfCompressorTakesAlongWhatIsKeptAndResumesToTheBit) {
+  Layout layout;
+  layout.add("matrix", 2000, 40);
+  layout.add("vector", 300);
+  for (const bool overlapped : {false, true}) {
+    testing::Ledger ledger(2);
+    std::vector<double> in(2300), out(2300), kept(2300);
+    std::mutex mutex;
+    run_ranks(2, [&](Comm& inner) {
+      testing::Checked comm(inner, ledger);
+      VirtualClock clock;
+      const std::vector<Bucket> buckets = overlapped ? std::vector<Bucket>{{1}, {0}} : std::vector<Bucket>{{0, 1}};
+      const auto make = [&] {
+        return overlapped ? make_overlap(layout, buckets, changing(), comm, clock)
+                          : make_aggregator(layout, changing(), comm, clock);
+      };
+      auto engine = make();
+      std::mt19937 random(static_cast<unsigned>(comm.rank()));
+      std::normal_distribution<float> gauss;
+      for (int s = 0; s < 40; ++s) {
+        std::vector<float> gradient(2300);
+        for (float& value : gradient) value = gauss(random);
+        const std::span<float> all(gradient);
+        const auto run = [&](Engine& one, std::span<float> g) {
+          if (overlapped) {
+            one.ready(0, g.subspan(2000));
+            one.ready(1, g.first(2000));
+          } else {
+            one.ready(0, g);
+          }
+          return one.finish(1);
+        };
+        {
+          const std::lock_guard lock(mutex);
+          for (std::size_t i = 0; i < 2300; ++i) in[i] += gradient[i];
+        }
+        // A second engine that goes on from a checkpoint makes the same of this step.
+        std::vector<float> copy = gradient;
+        const Checkpoint saved = engine->save();
+        run(*engine, all);
+        auto resumed = make();
+        resumed->load(saved);
+        run(*resumed, copy);
+        ASSERT_EQ(copy, gradient) << "step " << s;
+        if (s % 2 == 1) engine = std::move(resumed);
+        const std::lock_guard lock(mutex);
+        if (comm.rank() == 0) {
+          for (std::size_t i = 0; i < 2300; ++i) out[i] += 2.0 * gradient[i];
+        }
+      }
+      const std::vector<float> left = testing::residual_of(*engine);
+      const std::lock_guard lock(mutex);
+      for (std::size_t i = 0; i < left.size(); ++i) kept[i] += left[i];
+    });
+    for (std::size_t i = 0; i < 2300; ++i) ASSERT_NEAR(in[i], out[i] + kept[i], 1e-3) << i << " " << overlapped;
+  }
+}
+
 TEST(Engine, RefusesCallsThatMakeNoSense) {
   const Layout layout = layout_of({10, 20});
   run_ranks(1, [&](Comm& comm) {
