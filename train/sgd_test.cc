@@ -222,7 +222,7 @@ TEST(Sgd, WithAllOfItsMomentumIsTheSameToTheBitAsWithoutHandOver) {
     const SgdOptions sgd{.momentum = 0.9, .nesterov = nesterov, .weight_decay = 1e-2, .clip = 20};
     // One route, since auto goes by measured times, and the sum depends on the route.
     const std::string topk = "compressor=topk exchange=all-gather";
-    for (const std::string same : {"effective-momentum=0.9 " + topk, "effective-momentum=0.99 " + topk, topk}) {
+    for (const std::string& same : {"effective-momentum=0.9 " + topk, "effective-momentum=0.99 " + topk, topk}) {
       run_ranks(2, [&](Comm& comm) {
         Worker plain(3, "hand-over=as-is " + topk, sgd, false, comm), handed(3, same, sgd, false, comm);
         for (int step = 0; step < 30; ++step) {
