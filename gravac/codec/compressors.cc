@@ -26,11 +26,12 @@ PayloadModel selected(const Layout& layout, const EngineOptions& options, std::s
 
 // The shares of momentum come from training runs: the accuracy at several effective momenta, for each factor.
 //
-// Chosen entries: of a momentum of 0.9 this leaves 0.45 at 10x, 0.3 at 100x and 0.225 at 1000x. Values from
-// 0.3 to 0.7 are about equally good from 3x to 100x; all of the momentum is worse from 10x on, and none of it
-// below 10x.
+// Chosen entries: of a momentum of 0.9 this leaves 0.7 at 10x, 0.5 at 100x and 0.3 at 1000x. In longer runs anything from
+// 0.3 to 0.7 is about equally good from 3x to 100x, and all of the momentum is worse from 10x on. In short runs with a
+// high learning rate less than 0.7 at 10x does harm: the largest entries are sent on every step, so that nothing but
+// momentum averages them (docs/results.md).
 double share_if_selected(double factor) {
-  return 1 / (1 + std::log10(std::max(factor, 1.0)));
+  return std::max(0.2, 1 - 0.22 * std::log10(std::max(factor, 1.0)));
 }
 
 // Quantised entries need no change at 3 bits and more. Of a momentum of 0.9 this leaves 0.7 at 2 bits and 0.6

@@ -77,7 +77,7 @@ class Reference:
         after = []
         for i, p in enumerate(parameters):
             m = self.momenta[i]
-            used = m if factor == 1 else m / (1 + math.log10(factor)) if fixed is None else min(m, fixed)
+            used = m if factor == 1 else m * (1 - 0.22 * math.log10(factor)) if fixed is None else min(m, fixed)
             g = (1 - used) / (1 - m) * (p.grad.double() + self.decay * p.detach().double())
             self.buffers[i] = used * self.buffers[i] + g
             update = g + used * self.buffers[i] if self.nesterov else self.buffers[i]
@@ -157,10 +157,10 @@ def test_dampening_goes_on_beside_the_hand_over():
     buffer = torch.zeros(SHAPES[0], dtype=torch.float64)
     for step in range(5):
         trained.backward(gradients_of(0, step, True))
-        buffer = 0.45 * buffer + 5.5 * 0.75 * trained.parameters[0].grad.double()
+        buffer = 0.702 * buffer + 2.98 * 0.75 * trained.parameters[0].grad.double()
         trained.optimizer.step()
-    share = 1 / (1 + math.log10(trained.state.report()["factor"]))
-    assert abs(share - 0.5) < 1e-3  # 10x, up to rounding to whole entries
+    share = 1 - 0.22 * math.log10(trained.state.report()["factor"])
+    assert abs(share - 0.78) < 1e-3  # 10x, up to rounding to whole entries
     assert torch.allclose(trained.buffers()[0].double(), buffer, rtol=1e-2)
 
 
