@@ -64,7 +64,7 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* help) {
 
 CLI::App* add_demo(CLI::App& app, gravac::apps::DemoOptions& options) {
   CLI::App* demo =
-      add_command(app, "demo", "Train with five policies over a simulated slow link, and compare them");
+      add_command(app, "demo", "Train in six ways over a simulated slow link, and compare them");
   demo->add_option("--out", options.out, "Folder for the files of all runs; default: a new temporary one");
   demo->add_option("--steps", options.steps, "Steps of each run")
       ->check(CLI::Range(1, 1'000'000))
