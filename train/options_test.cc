@@ -158,7 +158,7 @@ TEST(Options, AllowEveryPolicyAndCompressorOfTheLibrary) {
 // a policy that is given no options.
 struct LinkCosts final : StepCosts {
   double dense_seconds() const override { return 1; }
-  double sparse_seconds(double factor) const override { return 0.2 + 0.8 / factor; }
+  double sparse_seconds(double factor, std::size_t) const override { return 0.2 + 0.8 / factor; }
 };
 
 TEST(Options, DefaultsOfTheTableAreThoseOfTheEngine) {
