@@ -297,7 +297,7 @@ TEST(Options, OutOfRangeAreRefusedInOneLine) {
   for (const auto& [text, message] : cases) EXPECT_EQ(refusal(text), message);
   EXPECT_EQ(refusal("policy=best"), "--policy: 'best' found, " + either(policy_names()) + " expected");
   EXPECT_EQ(refusal("compressor=best"),
-            "--compressor: 'best' found, " + either(compressor_names()) + " expected");
+            "--compressor: 'best' found, auto, " + either(compressor_names()) + " expected");
 }
 
 TEST(Options, ThatContradictEachOtherAreRefusedInOneLine) {
