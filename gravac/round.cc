@@ -280,7 +280,8 @@ void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, co
         .samples = samples,
         .factor = planned_factor(order->sent),
         .gain = sparse ? report.gain_error_fed[order->sent == Send::minimum ? 0 : 1] : 1};
-    const Law law = options_.laws.empty() ? Law() : options_.laws.at(compressor());
+    static const Law by_gain;
+    const Law& law = options_.laws.empty() ? by_gain : options_.laws.at(compressor());
     state_->effective += sparse ? law.rate(order->factor, state_->own.gain) : 1;
     end_watch();
   } else {
