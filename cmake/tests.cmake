@@ -9,8 +9,9 @@ target_link_libraries(gravac_testing INTERFACE gravac gravac_flags GTest::gtest_
 # optimiser, which vectorises it, and what needs more than the library.
 set(optimised half kernels orthonormalise packing products quantise_kernels selector step step_allocation wire)
 
-# Tests take longer to compile than to run.
+# Most tests take longer to compile than to run; not those that compare with loops over much data.
 set(quick_to_compile -O1)
+set(much_data products settle)
 if(CMAKE_CXX_FLAGS MATCHES sanitize)
   set(quick_to_compile -O0)
 endif()
@@ -23,10 +24,15 @@ function(gravac_test place)
   endif()
   add_executable(${name}_test gravac/${place}_test.cc)
   target_link_libraries(${name}_test PRIVATE gravac_testing)
-  target_compile_options(${name}_test PRIVATE ${quick_to_compile})
-  # The headers that all tests include are compiled once, with the first of them. c_api_test has a file in C.
+  if(name IN_LIST much_data)
+    target_compile_options(${name}_test PRIVATE -O1)
+  else()
+    target_compile_options(${name}_test PRIVATE ${quick_to_compile})
+  endif()
+  # The headers that most tests include are compiled once, with the first of them. c_api_test has a file in C, and other
+  # flags need other headers.
   get_property(first GLOBAL PROPERTY gravac_first_test)
-  if(first AND NOT name STREQUAL c_api)
+  if(first AND NOT name STREQUAL c_api AND NOT name IN_LIST much_data)
     target_precompile_headers(${name}_test REUSE_FROM ${first})
   elseif(NOT first)
     target_precompile_headers(${name}_test PRIVATE <gtest/gtest.h> <algorithm> <cmath> <map> <random> <string> <vector>)
@@ -72,6 +78,7 @@ gravac_test(codec/quantising_codec)
 gravac_test(codec/select/selector)
 gravac_test(codec/select/histogram)
 gravac_test(codec/select/settle)
+gravac_test(codec/select/shares)
 gravac_test(codec/select/step 4)
 gravac_test(codec/select/survey)
 gravac_test(comm/comm)

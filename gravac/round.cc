@@ -14,7 +14,7 @@
 namespace gravac {
 namespace {
 
-constexpr const char* kLibraryVersion = "0.3";
+constexpr const char* kLibraryVersion = "0.4";
 
 // What the sums of gradients say of a rank is their norm. The norm of a sum over ranks would say another
 // thing.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 
@@ -35,11 +36,15 @@ class Coder {
   // gradient is overwritten.
   virtual void arrives() {}
 
-  // A message with the sums over `ranks` ranks of a part. What it leaves out is kept in this rank's residual.
-  virtual std::span<const std::byte> encode_sums(std::span<const float> sums, const Stamp& part,
-                                                 std::size_t ranks) = 0;
+  // A message with the sums over `ranks` ranks of a part, for which `arrived` entries came in all. What it leaves
+  // out is kept in this rank's residual.
+  virtual std::span<const std::byte> encode_sums(std::span<const float> sums, const Stamp& part, std::size_t ranks,
+                                                 std::size_t arrived) = 0;
   // The length of the longest of these messages, if all ranks know it before; else 0.
   virtual std::size_t fixed_sum_bytes(std::size_t /*ranks*/) const { return 0; }
+
+  // The mean that came of the sums of all ranks, the same on all of them: shares may differ from now on.
+  virtual void sums_arrived(std::uint64_t /*step*/, std::span<const float> /*mean*/) {}
 
   // Writes what receivers get of this rank's whole gradient to `dense`.
   virtual void expand(std::span<float> dense) = 0;

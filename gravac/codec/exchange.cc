@@ -95,16 +95,19 @@ Stamp Exchange::stamp_of(const Order& order) const {
   return {order.step, order.digest(), 0, static_cast<std::uint32_t>(entries_)};
 }
 
-// Adds what arrived from `rank` to `out`.
-void Exchange::decode(std::size_t rank, std::span<const std::byte> message, const Stamp& stamp, float scale,
-                      Coder& coder, std::span<float> out, Traffic& traffic) {
+// Adds what arrived from `rank` to `out`, and returns how many entries that were.
+std::size_t Exchange::decode(std::size_t rank, std::span<const std::byte> message, const Stamp& stamp, float scale,
+                             Coder& coder, std::span<float> out, Traffic& traffic) {
   const double start = clock_.now();
+  std::size_t entries = 0;
   try {
-    traffic.entries_decoded += coder.decode_add(message, stamp, scale, out);
+    entries = coder.decode_add(message, stamp, scale, out);
   } catch (const Error& error) {
     throw Error("exchange: from rank " + std::to_string(rank) + ": " + error.what());
   }
+  traffic.entries_decoded += entries;
   traffic.decode_seconds += clock_.now() - start;
+  return entries;
 }
 
 std::span<const std::byte> Exchange::pack(const Order& order, Coder& coder, bool usable) {
@@ -154,9 +157,9 @@ Traffic Exchange::by_reduce_scatter(const Order& order, Coder& coder, bool usabl
   traffic.entries_sent = coder.entries_sent();
   coder.arrives();
   const Stamp part = part_of(comm_.rank(), coder, stamp);
-  sum_shares(part, coder, traffic);
+  const std::size_t arrived = sum_shares(part, coder, traffic);
   const double expected = 2 * static_cast<double>(entries_) / order.factor / static_cast<double>(comm_.size());
-  const std::size_t bytes = collector_.gather(coder.encode_sums(sums_, part, comm_.size()), expected,
+  const std::size_t bytes = collector_.gather(coder.encode_sums(sums_, part, comm_.size(), arrived), expected,
                                               order.one_round, coder.fixed_sum_bytes(comm_.size()));
   traffic.bytes_sent += bytes;
   traffic.bytes_received += bytes;
@@ -167,6 +170,7 @@ Traffic Exchange::by_reduce_scatter(const Order& order, Coder& coder, bool usabl
     decode(rank, collector_.messages()[rank], theirs, scale, coder,
            out.subspan(theirs.begin, theirs.entries), traffic);
   }
+  coder.sums_arrived(order.step, out);
   return traffic;
 }
 
@@ -192,12 +196,14 @@ bool Exchange::scatter(const Stamp& stamp, Coder& coder, bool usable, Traffic& t
   return true;
 }
 
-// Adds up what arrived of this rank's part, in the order of ranks.
-void Exchange::sum_shares(const Stamp& part, Coder& coder, Traffic& traffic) {
+// Adds up what arrived of this rank's part, in the order of ranks, and returns how many entries arrived.
+std::size_t Exchange::sum_shares(const Stamp& part, Coder& coder, Traffic& traffic) {
   sums_.assign(part.entries, 0.0f);
+  std::size_t arrived = 0;
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
-    decode(rank, received_[rank], part, 1, coder, sums_, traffic);
+    arrived += decode(rank, received_[rank], part, 1, coder, sums_, traffic);
   }
+  return arrived;
 }
 
 Traffic Exchange::mean_at(SparseView mine, std::span<float> out) {

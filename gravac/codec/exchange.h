@@ -48,12 +48,12 @@ class Exchange {
   Traffic by_all_gather(const Order& order, Coder& coder, bool usable, std::span<float> out);
   Traffic by_reduce_scatter(const Order& order, Coder& coder, bool usable, std::span<float> out);
   bool scatter(const Stamp& stamp, Coder& coder, bool usable, Traffic& traffic);
-  void sum_shares(const Stamp& part, Coder& coder, Traffic& traffic);
+  std::size_t sum_shares(const Stamp& part, Coder& coder, Traffic& traffic);
   Stamp part_of(std::size_t rank, const Coder& coder, Stamp stamp) const;
   void sum_dense(std::span<float> values);
   Stamp stamp_of(const Order& order) const;
-  void decode(std::size_t rank, std::span<const std::byte> message, const Stamp& stamp, float scale,
-              Coder& coder, std::span<float> out, Traffic& traffic);
+  std::size_t decode(std::size_t rank, std::span<const std::byte> message, const Stamp& stamp, float scale,
+                     Coder& coder, std::span<float> out, Traffic& traffic);
 
   Comm& comm_;
   const Clock& clock_;

@@ -122,6 +122,29 @@ TEST(Exchange, ReduceScatterMovesNoMoreAsRanksJoin) {
   EXPECT_LT(received[2], 2 * received[0]);
 }
 
+// What is chosen of a gradient lies mostly in a few layers. The rank that adds them up must not hold them back, and
+// soon each rank adds up as many as the others, so that messages are as short as for entries that are spread evenly.
+TEST(Exchange, ReduceScatterSendsAsManySumsWhereverTheyAre) {
+  constexpr std::size_t kEntries = 50'000, kRanks = 4;
+  for (const bool crowded : {false, true}) {
+    run_ranks(kRanks, [&](Comm& comm) {
+      Sender exchange(comm, kEntries, Values::fp32);
+      std::vector<float> out(kEntries), residual(kEntries);
+      std::size_t first = 0, last = 0;
+      for (std::uint64_t step = 0; step < 4; ++step) {
+        const std::size_t within = crowded ? kEntries / 20 : kEntries;
+        const Sparse mine = chosen(within, comm.rank(), 1 + step, false, crowded ? 0.4 : 0.02);
+        const Traffic traffic =
+            exchange.mean_sparse({Send::candidate, Route::reduce_scatter, 50, step}, mine, out, residual);
+        const auto sums = static_cast<double>(kEntries - static_cast<std::size_t>(std::ranges::count(out, 0.0f)));
+        EXPECT_NEAR(sums, 2.0 * kEntries / 50, 0.15 * 2 * kEntries / 50) << "crowded " << crowded << ", step " << step;
+        (step == 0 ? first : last) = traffic.bytes_received;
+      }
+      if (crowded && comm.rank() > 0) EXPECT_LT(last, 0.6 * static_cast<double>(first));
+    });
+  }
+}
+
 TEST(Exchange, RanksOfDifferentStepsOrPlansAreRefused) {
   for (const bool step : {true, false}) {
     EXPECT_THROW(run_ranks(2,

@@ -7,11 +7,7 @@
 namespace gravac {
 namespace {
 
-constexpr std::size_t kNumbers = 3;
-
-std::vector<double> as_numbers(const StepState& state, double seen) {
-  return {static_cast<double>(state.steps), state.spread, seen};
-}
+constexpr std::size_t kOwnNumbers = 3, kNumbers = kOwnNumbers + Shares::kNumbers;
 
 StepState step_state(std::span<const double> numbers) {
   return {static_cast<std::uint64_t>(numbers[0]), numbers[1]};
@@ -95,7 +91,10 @@ std::vector<Memory*> SelectingCodec::memories() {
 }
 
 std::vector<double> SelectingCodec::numbers() const {
-  return as_numbers(step_.state(), exchange_.collector().seen());
+  const StepState state = step_.state();
+  std::vector<double> all = {static_cast<double>(state.steps), state.spread, exchange_.collector().seen()};
+  all.insert(all.end(), coder_.shares().numbers().begin(), coder_.shares().numbers().end());
+  return all;
 }
 
 void SelectingCodec::check(std::span<const double> numbers) const {
@@ -104,11 +103,13 @@ void SelectingCodec::check(std::span<const double> numbers) const {
   require(numbers[0] >= 0 && numbers[0] <= 9e15, "checkpoint: ", numbers[0], " steps found");
   Step::check(step_state(numbers));
   Collector::check(numbers[2]);
+  Shares::check(numbers.subspan(kOwnNumbers));
 }
 
 void SelectingCodec::restore(std::span<const double> numbers) {
   step_.restore(step_state(numbers));
   exchange_.collector().set_seen(numbers[2]);
+  coder_.shares().restore(numbers.subspan(kOwnNumbers));
   restart();
 }
 

@@ -57,7 +57,7 @@ void QuantisedCoder::arrives() {
 // The sums are quantised as the gradients were. What that loses goes into this rank's residual: it is sent,
 // and added up, with this rank's next gradient.
 std::span<const std::byte> QuantisedCoder::encode_sums(std::span<const float> sums, const Stamp& part,
-                                                       std::size_t /*ranks*/) {
+                                                       std::size_t /*ranks*/, std::size_t /*arrived*/) {
   const auto [first, last] = runs_of(part);
   quantiser_.quantise(first, last, sums, {}, codes_.format, draw_, sum_codes_);
   if (!residual_.empty()) {

@@ -30,8 +30,8 @@ class QuantisedCoder final : public Coder {
   std::size_t decode_add(std::span<const std::byte> message, const Stamp& part, float scale,
                          std::span<float> dense) override;
   void arrives() override;
-  std::span<const std::byte> encode_sums(std::span<const float> sums, const Stamp& part,
-                                         std::size_t ranks) override;
+  std::span<const std::byte> encode_sums(std::span<const float> sums, const Stamp& part, std::size_t ranks,
+                                         std::size_t arrived) override;
   std::size_t fixed_sum_bytes(std::size_t ranks) const override;
   void expand(std::span<float> dense) override { quantiser_.decode(codes_, dense); }
   std::size_t entries_sent() const override;

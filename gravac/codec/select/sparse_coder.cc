@@ -49,14 +49,20 @@ void SparseCoder::arrives() {
 }
 
 std::span<const std::byte> SparseCoder::encode_sums(std::span<const float> sums, const Stamp& part,
-                                                    std::size_t ranks) {
-  choose_sums(sums, part, std::max<std::size_t>(1, 2 * mine_.size() / ranks));
+                                                    std::size_t ranks, std::size_t arrived) {
+  choose_sums(sums, part, std::max<std::size_t>(1, 2 * arrived / ranks));
   const auto message = wire_.encode(reduced_, part, values_);
   const std::span<const float> decoded = wire_.decoded();
   for (std::size_t i = 0; i < decoded.size() && !residual_.empty(); ++i) {
     residual_[reduced_.positions[i]] += reduced_.values[i] - decoded[i];
   }
   return message;
+}
+
+// Counting what is not zero reads the whole mean, and where large entries are changes slowly.
+void SparseCoder::sums_arrived(std::uint64_t step, std::span<const float> mean) {
+  constexpr std::uint64_t kFirst = 4, kEvery = 16;
+  if (step < kFirst || step % kEvery == 0) shares_.learn(mean);
 }
 
 // Puts the `keep` largest sums into reduced_, and the others into the residual; all, if there is none.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "gravac/codec/coder.h"
+#include "gravac/codec/select/shares.h"
 #include "gravac/wire/sparse.h"
 #include "gravac/wire/wire.h"
 
@@ -25,7 +26,7 @@ class SparseCoder final : public Coder {
   SparseView mine() const { return mine_; }
 
   std::pair<std::size_t, std::size_t> share(std::size_t rank, std::size_t ranks) const override {
-    return {entries_ * rank / ranks, entries_ * (rank + 1) / ranks};
+    return shares_.of(rank, ranks, entries_);
   }
   std::span<const std::byte> encode(const Stamp& part) override;
   std::size_t decode_add(std::span<const std::byte> message, const Stamp& part, float scale,
@@ -33,11 +34,17 @@ class SparseCoder final : public Coder {
     return wire_.decode_add(message, part, scale, dense);
   }
   void arrives() override;
-  // The largest sums, twice as many as a rank's share of what it sent itself.
-  std::span<const std::byte> encode_sums(std::span<const float> sums, const Stamp& part,
-                                         std::size_t ranks) override;
+  // The largest sums: of all ranks together twice as many as one rank has sent, and of each rank as many more as more
+  // entries arrived for its part.
+  std::span<const std::byte> encode_sums(std::span<const float> sums, const Stamp& part, std::size_t ranks,
+                                         std::size_t arrived) override;
+  void sums_arrived(std::uint64_t step, std::span<const float> mean) override;
   void expand(std::span<float> dense) override;
   std::size_t entries_sent() const override { return mine_.size(); }
+
+  // For checkpoints.
+  Shares& shares() { return shares_; }
+  const Shares& shares() const { return shares_; }
 
  private:
   void choose_sums(std::span<const float> sums, const Stamp& part, std::size_t keep);
@@ -45,6 +52,7 @@ class SparseCoder final : public Coder {
   std::size_t entries_;
   Values values_;
   Wire wire_;
+  Shares shares_;
   SparseView mine_;
   std::span<float> residual_;
   std::vector<float> decoded_;  // what receivers get of mine_; empty as long as that is the same
