@@ -29,7 +29,9 @@ def main():
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
     # With more than one process, prepare() returns the model as a DistributedDataParallel, which takes the hook.
     if accelerator.num_processes > 1:
-        model.register_comm_hook(gravac.GravacState(policy="gravac"), gravac.gravac_hook)
+        # Accelerate wraps the optimizer; GraVAC takes the SGD inside.
+        state = gravac.GravacState(policy="gravac", optimizer=optimizer.optimizer)
+        model.register_comm_hook(state, gravac.gravac_hook)
 
     for epoch in range(3):
         for inputs, labels in loader:

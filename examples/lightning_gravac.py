@@ -2,8 +2,8 @@
 
     python examples/lightning_gravac.py
 
-DDPStrategy takes GraVAC's state and hook. But Lightning registers a hook only if it trains on GPUs, and ignores it
-silently on CPU. There the callback below registers it.
+A callback registers the hook when training begins, because the optimizer exists from then on. (DDPStrategy takes a
+state and a hook, too, but before there is an optimizer, and Lightning ignores them silently on CPU.)
 """
 
 import lightning
@@ -15,14 +15,11 @@ import gravac
 
 
 class Gravac(lightning.Callback):
-    """Registers the hook on CPU, and reports the last step's compression."""
-
-    def __init__(self, state):
-        self.state = state
+    """Registers the hook, and reports the last step's compression."""
 
     def on_train_start(self, trainer, module):
-        if trainer.strategy.root_device.type != "cuda":
-            trainer.model.register_comm_hook(self.state, gravac.gravac_hook)
+        self.state = gravac.GravacState(policy="gravac", optimizer=trainer.optimizers[0])
+        trainer.model.register_comm_hook(self.state, gravac.gravac_hook)
 
     def on_train_end(self, trainer, module):
         found = self.state.report()
@@ -58,10 +55,8 @@ def draw(count, seed):
 def main():
     lightning.seed_everything(0)
     torch.set_num_threads(1)
-    state = gravac.GravacState(policy="gravac")
-    strategy = DDPStrategy(process_group_backend="gloo", ddp_comm_state=state, ddp_comm_hook=gravac.gravac_hook)
     trainer = lightning.Trainer(
-        accelerator="cpu", devices=2, strategy=strategy, callbacks=[Gravac(state)],
+        accelerator="cpu", devices=2, strategy=DDPStrategy(process_group_backend="gloo"), callbacks=[Gravac()],
         max_epochs=3, logger=False, enable_checkpointing=False, enable_progress_bar=False,
     )  # fmt: skip
     training = torch.utils.data.DataLoader(draw(4096, seed=1), 32, shuffle=True)
