@@ -7,7 +7,7 @@ The gradients: random ones with the shapes of ResNet101, VGG16 and an LSTM of 15
 DistributedDataParallel by a model that computes nothing, so that a step is the exchange alone. The links: loopback as
 it is, 1 Gbit/s and 100 Mbit/s (by network namespaces and tc, which needs root). Everything runs under DDP, over Gloo,
 with 4 processes of one thread each. Columns:
-  ms      a step on the slowest rank, the median over steps
+  ms      a step on the slowest rank, the median of three steps; of one where a dense gradient takes many seconds
   MB      bytes that a rank sends in a step. For torch's hooks: of the exchange they ask for, as a ring sends it
   gain    share of the gradient's energy that survives compression; for torch's hooks it is not known
 """
@@ -158,7 +158,7 @@ WAYS = {
     "sidco 100x": lambda: Ours(compressor="sidco", factor=100),
     "randomk 100x": lambda: Ours(compressor="randomk", factor=100),
 }
-# Seconds for a step on a slow link, the same in every step: one is enough. No warm-up on the slow link either.
+# Nothing is learned or chosen from step to step. On the slow link, where a step takes seconds, one is enough.
 STEADY = ("plain DDP", "torch fp16_compress_hook", "dense", "fp16", "bf16")
 
 
@@ -191,7 +191,8 @@ def work(arguments):
         model = Model(MODELS[name]())
         for way in arguments.ways:
             runner = Runner(model, way)
-            for _ in range(4):  # torch's PowerSGD compresses from its third step on
+            # DDP makes its buckets anew in the second step; torch's PowerSGD compresses from its third step on.
+            for _ in range(2 if way in STEADY else 4):
                 runner.step()
             runner.seconds.clear()
             if arguments.work != "as it is":
@@ -202,7 +203,7 @@ def work(arguments):
                 if way not in STEADY:
                     runner.step()  # in which routes are chosen anew
                     runner.seconds.clear()
-            for _ in range(1 if arguments.quick or (way in STEADY and arguments.work == "100 Mbit/s") else 5):
+            for _ in range(1 if arguments.quick or (way in STEADY and arguments.work == "100 Mbit/s") else 3):
                 runner.step()
             result = runner.result()
             if first:
