@@ -25,13 +25,19 @@ tsan:
 	@cmake --build --preset tsan --parallel $(jobs)
 	@ctest --preset tsan --parallel $(tests)
 
+# An hour, most of it for bench/codecs.py, which sends whole gradients of large models over a slow link.
 bench: build
-	@cmake --build --preset release --parallel $(jobs) --target goals exchanges
+	@scripts/setup bench
+	@cmake --preset release > /dev/null
+	@cmake --build --preset release --parallel $(jobs) --target goals exchanges quantise_bench low_rank_bench
 	@build/bench/goals
+	@build/bench/quantise_bench
+	@build/bench/low_rank_bench
 	@build/bench/exchanges
 	@bench/training build/gravac
 	@scripts/torch2 build/venv-torch
 	@PYTHONPATH=build/python build/venv-torch/bin/python bench/ddp.py
+	@PYTHONPATH=build/python build/venv-torch/bin/python bench/codecs.py
 
 install: build
 	@cmake --install build --prefix $(prefix)

@@ -64,12 +64,12 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* help) {
 
 CLI::App* add_demo(CLI::App& app, gravac::apps::DemoOptions& options) {
   CLI::App* demo =
-      add_command(app, "demo", "Train in six ways over a simulated slow link, and compare them");
+      add_command(app, "demo", "Train in six ways on a simulated cluster with a slow network, and compare them");
   demo->add_option("--out", options.out, "Folder for the files of all runs; default: a new temporary one");
   demo->add_option("--steps", options.steps, "Steps of each run")
       ->check(CLI::Range(1, 1'000'000))
       ->capture_default_str();
-  demo->add_option("--workers", options.workers, "Processes to start")
+  demo->add_option("--workers", options.workers, "Workers to simulate")
       ->check(CLI::Range(2, 64))
       ->capture_default_str();
   demo->add_option("--link", options.link, "Network to simulate: RATE,DELAY")->capture_default_str();

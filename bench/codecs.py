@@ -13,6 +13,7 @@ with 4 processes of one thread each. Columns:
 """
 
 import argparse
+import contextlib
 import gc
 import json
 import math
@@ -132,7 +133,7 @@ class Ours:
 
     def report(self, _):
         report = self.state.report()
-        return report["bytes_sent"], report["gain"]
+        return report["bytes_sent"], report["gain_error_fed_candidate"] if report["factor"] > 1 else 1
 
 
 WAYS = {
@@ -158,8 +159,8 @@ WAYS = {
     "sidco 100x": lambda: Ours(compressor="sidco", factor=100),
     "randomk 100x": lambda: Ours(compressor="randomk", factor=100),
 }
-# Nothing is learned or chosen from step to step. On the slow link, where a step takes seconds, one is enough.
-STEADY = ("plain DDP", "torch fp16_compress_hook", "dense", "fp16", "bf16")
+# These take many seconds for a step on the slow link, the same in every step: one is enough.
+LARGE = ("plain DDP", "torch fp16_compress_hook", "dense", "fp16", "bf16")
 
 
 class Runner:
@@ -182,55 +183,57 @@ class Runner:
         return {"ms": 1e3 * statistics.median(self.seconds), "MB": sent / 1e6, "gain": gain}
 
 
+def limit_link(arguments):
+    """Rank 0 asks the parent process to limit the link, and all wait."""
+    if arguments.work == "as it is":
+        return
+    if dist.get_rank() == 0:
+        print("limit", flush=True)
+        sys.stdin.readline()
+    dist.barrier()
+
+
 def work(arguments):
-    """One process. On a limited link, warm-up steps run before it is limited: rank 0 asks for that."""
+    """One process, for one model."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     first = dist.get_rank() == 0
-    for name in arguments.models:
-        model = Model(MODELS[name]())
-        for way in arguments.ways:
-            runner = Runner(model, way)
-            # DDP makes its buckets anew in the second step; torch's PowerSGD compresses from its third step on.
-            for _ in range(2 if way in STEADY else 4):
-                runner.step()
-            runner.seconds.clear()
+    name = arguments.models[0]
+    model = Model(MODELS[name]())
+    for way in arguments.ways:
+        runner = Runner(model, way)
+        slow = arguments.work == "100 Mbit/s" and way in LARGE
+        # Ours choose their routes by how fast the link is, so they warm up on it, the others before it is limited.
+        learns = isinstance(runner.way, Ours) and way != "dense"
+        if learns:
+            limit_link(arguments)
+        # DDP makes its buckets anew in the second step; torch's PowerSGD compresses from its third step on.
+        for _ in range(2 if slow else 4):
+            runner.step()
+        runner.seconds.clear()
+        if not learns:
+            limit_link(arguments)
+        for _ in range(1 if arguments.quick or slow else 3):
+            runner.step()
+        result = runner.result()
+        if first:
+            print(json.dumps({"model": name, "way": way, **result}), flush=True)
             if arguments.work != "as it is":
-                if first:
-                    print("limit", flush=True)
-                    sys.stdin.readline()
-                dist.barrier()
-                if way not in STEADY:
-                    runner.step()  # in which routes are chosen anew
-                    runner.seconds.clear()
-            for _ in range(1 if arguments.quick or (way in STEADY and arguments.work == "100 Mbit/s") else 3):
-                runner.step()
-            result = runner.result()
-            if first:
-                print(json.dumps({"model": name, "way": way, **result}), flush=True)
-                if arguments.work != "as it is":
-                    sys.stdin.readline()
-            dist.barrier()
-            del runner
-            gc.collect()
-        del model
+                sys.stdin.readline()
+        dist.barrier()
+        del runner
+        gc.collect()
     dist.barrier()
     os._exit(0)  # an orderly exit may hang: every hook has a process group of its own
 
 
-def measure(where, arguments, show):
+def measure(where, model, arguments, show):
     """Starts the processes and shows every result as rank 0 prints it."""
     rate = LINKS[where]
-    if rate is None:
-        results(ddp.start(PROCESSES, None, command(where, arguments)), None, rate, show)
-        return
-    with ddp.Link(PROCESSES) as link:
-        results(ddp.start(PROCESSES, link, command(where, arguments)), link, rate, show)
-
-
-def command(where, arguments):
     flags = ["--quick"] if arguments.quick else []
-    return [__file__, "--work", where, *flags, "--models", *arguments.models, "--ways", *arguments.ways]
+    command = [__file__, "--work", where, *flags, "--models", model, "--ways", *arguments.ways]
+    with contextlib.nullcontext() if rate is None else ddp.Link(PROCESSES) as link:
+        results(ddp.start(PROCESSES, link, command), link, rate, show)
 
 
 def results(started, link, rate, show):
@@ -289,13 +292,9 @@ def main():
         if LINKS[where] and os.geteuid() != 0:
             print(f"\n{where}: left out, since only root can limit a link")
             continue
-        shown = set()
 
         def show(result):
             model = result["model"]
-            if model not in shown:
-                shown.add(model)
-                print(f"\n{model}, link {where}\n{'':28}{'ms':>10}{'MB':>10}{'gain':>8}{'of plain':>10}")
             found[where, model, result["way"]] = result
             plain = found.get((where, model, "plain DDP"), {"ms": math.nan})["ms"]
             gain = f"{result['gain']:.3f}" if result["gain"] is not None else "-"
@@ -304,7 +303,9 @@ def main():
                 flush=True,
             )
 
-        measure(where, arguments, show)
+        for model in arguments.models:
+            print(f"\n{model}, link {where}\n{'':28}{'ms':>10}{'MB':>10}{'gain':>8}{'of plain':>10}")
+            measure(where, model, arguments, show)
     goals(found)
     print(f"\n{time.monotonic() - began:.0f} s in all")
 

@@ -356,8 +356,10 @@ class Link:
         return self
 
     def shape(self, rate="100mbit"):
+        # A bucket of 5 ms: the kernel refills it 250 times a second, and a smaller one would lower the rate.
+        burst = {"100mbit": "64kb", "1gbit": "640kb"}[rate]
         for i in range(1, self.processes + 1):
-            how = f"root tbf rate {rate} burst 64kb latency 100ms"
+            how = f"root tbf rate {rate} burst {burst} latency 100ms"
             self.run(f"tc -n {{0}}n{i} qdisc replace dev eth0 {how}", f"tc qdisc replace dev {{0}}h{i} {how}")
 
     def unshape(self):

@@ -77,6 +77,7 @@ void time_all(std::vector<Job>& jobs, std::size_t entries, int repeats) {
   }
 }
 
+#ifdef GRAVAC_BENCH_BLAS
 // Throws Error unless the arrays are equal to within 1e-4 of their root mean square.
 void check_equal(const char* what, const Shape& shape, std::span<const float> found,
                  std::span<const float> expected) {
@@ -89,6 +90,7 @@ void check_equal(const char* what, const Shape& shape, std::span<const float> fo
   require(size > 0 && greatest <= 1e-4 * size, "check: ", what, " of ", shape.rows, " x ", shape.columns,
           ": ", greatest, " off, numbers are of size ", size);
 }
+#endif
 
 // The products of one matrix with one rank, by us and by others. `mean_q` stands for what arrives from all
 // ranks.

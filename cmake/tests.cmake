@@ -9,9 +9,9 @@ target_link_libraries(gravac_testing INTERFACE gravac gravac_flags GTest::gtest_
 # optimiser, which vectorises it, and what needs more than the library.
 set(optimised half kernels orthonormalise packing products quantise_kernels selector step step_allocation wire)
 
-# Most tests take longer to compile than to run; not those that compare with loops over much data.
+# Most tests take longer to compile than to run; not those that run for long.
 set(quick_to_compile -O1)
-set(much_data products settle)
+set(long_running aggregator engine faults products settle)
 if(CMAKE_CXX_FLAGS MATCHES sanitize)
   set(quick_to_compile -O0)
 endif()
@@ -24,17 +24,18 @@ function(gravac_test place)
   endif()
   add_executable(${name}_test gravac/${place}_test.cc)
   target_link_libraries(${name}_test PRIVATE gravac_testing)
-  if(name IN_LIST much_data)
+  if(name IN_LIST long_running)
     target_compile_options(${name}_test PRIVATE -O1)
   else()
     target_compile_options(${name}_test PRIVATE ${quick_to_compile})
   endif()
-  # The headers that most tests include are compiled once, with the first of them. c_api_test has a file in C, and other
-  # flags need other headers.
+  # The headers that most tests include are compiled once, with the first of them.
   get_property(first GLOBAL PROPERTY gravac_first_test)
-  if(first AND NOT name STREQUAL c_api AND NOT name IN_LIST much_data)
+  if(name STREQUAL c_api OR name IN_LIST long_running)
+    # Not here: there is a file in C, or there are other flags.
+  elseif(first)
     target_precompile_headers(${name}_test REUSE_FROM ${first})
-  elseif(NOT first)
+  else()
     target_precompile_headers(${name}_test PRIVATE <gtest/gtest.h> <algorithm> <cmath> <map> <random> <string> <vector>)
     set_property(GLOBAL PROPERTY gravac_first_test ${name}_test)
   endif()

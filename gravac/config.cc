@@ -189,11 +189,16 @@ std::vector<std::string> compressors_of(const OptionReader& reader) {
   return {"quantise"};
 }
 
+// What becomes of SGD's momentum in compressed steps, as rates.def says it.
+std::string momentum_use(const OptionReader& reader) {
+  return reader.text("memory") == "momentum" ? "memory" : reader.text("hand-over");
+}
+
 // What a step with a compressor is worth. Where nothing was measured for the optimizer, because it is unknown, the
 // lower of what was measured for others counts.
 Law law_of(const CompressorInfo& info, const OptionReader& reader, const Layout& layout) {
   const std::string optimizer = reader.text("optimizer");
-  std::vector<MeasuredRate> rates = measured_rates(info.family, reader.text("hand-over"), optimizer);
+  std::vector<MeasuredRate> rates = measured_rates(info.family, momentum_use(reader), optimizer);
   if (rates.empty() && optimizer == "unknown" && info.family != "selector") {
     rates = measured_rates(info.family, "as-is", "adam");
   }

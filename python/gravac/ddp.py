@@ -147,6 +147,7 @@ class GravacState(Session):
         shape = self._to_load.get("buckets", here) if first and self._to_load else here
         if shape != self._shape:
             before = None if first else self._engine.save()
+            self._engine = None  # its memories are as large as the gradient: gone before the new ones are made
             layout = described(self._parameters, self._model)
             self._engine = self._wait_for(_engine.Engine, layout, shape, self._options, self._peers, self._check_every)
             self._shape = shape
