@@ -1,92 +1,19 @@
 #include "apps/simulate.h"
 
+#include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
-#include "gravac/policy/policies.h"
+#include "apps/simulate_results.h"
 #include "gravac/util/require.h"
-#include "simulate/advice.h"
-#include "simulate/page.h"
-#include "simulate/policy_run.h"
 
 namespace gravac::apps {
 namespace {
 
 using namespace simulate;
 using Json = nlohmann::ordered_json;
-
-template <class... Values>
-std::string print(const char* format, Values... values) {
-  char text[160];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
-
-// A line of the table: a setting or a policy.
-struct Row {
-  std::string name;
-  bool policy = false;
-  std::string sends;  // of policies: what most steps are sent with; of others: the route
-  double factor = 1, seconds = 0, bytes = 0, rate = 1;
-};
-
-Row row_of(const Predicted& one) {
-  return {.name = one.setting.name(),
-          .sends = std::string(to_string(one.step.route)),
-          .factor = one.step.factor,
-          .seconds = one.step.seconds(),
-          .bytes = one.step.bytes,
-          .rate = one.step.rate};
-}
-
-Row row_of(const std::string& policy, const Work& work, const Cluster& cluster) {
-  const PolicyRun run = run_policy(policy, work.job, cluster);
-  return {"policy " + policy, true, "mostly " + run.usual, run.factor, run.seconds, run.bytes, run.rate};
-}
-
-// Everything that is predicted, for one cluster and for other numbers of workers.
-struct Results {
-  Cluster cluster;
-  Advice advice;
-  std::vector<Row> rows;
-  struct Scale {
-    std::size_t workers;
-    std::vector<Row> rows;  // the same few for all numbers of workers
-  };
-  std::vector<Scale> scaling;
-};
-
-bool in_scaling(const Setting& setting) {
-  const std::string first = setting.compressors.empty() ? "dense" : setting.compressors[0];
-  return first == "dense" || first == "fp16" || (first == "quantise" && setting.amount == "4 bits") ||
-         (first == "topk" && setting.amount != "1000x") || (first == "powersgd" && setting.amount == "rank 4");
-}
-
-// dense and static are rows of their own already: dense, and every compressor at its factors.
-bool shown(const PolicyInfo& policy) {
-  return policy.name != "dense" && policy.name != "static";
-}
-
-Results predict(const Work& work, const Cluster& cluster) {
-  Results results{.cluster = cluster, .advice = advise(work.job, cluster)};
-  for (const Predicted& one : predict_all(work.job, cluster)) results.rows.push_back(row_of(one));
-  for (const PolicyInfo& policy : policies()) {
-    if (shown(policy)) results.rows.push_back(row_of(std::string(policy.name), work, cluster));
-  }
-  for (std::size_t workers = 1; workers <= 4096; workers *= 2) {
-    Cluster other = cluster;
-    other.workers = workers;
-    Results::Scale scale{workers, {}};
-    for (const Predicted& one : predict_all(work.job, other)) {
-      if (in_scaling(one.setting)) scale.rows.push_back(row_of(one));
-    }
-    for (const char* policy : {"gravac", "progress"}) scale.rows.push_back(row_of(policy, work, other));
-    results.scaling.push_back(std::move(scale));
-  }
-  return results;
-}
 
 Cluster cluster_of(const SimulateOptions& options, const Work& work) {
   Cluster cluster{.workers = options.workers,
@@ -106,58 +33,10 @@ Cluster cluster_of(const SimulateOptions& options, const Work& work) {
   return cluster;
 }
 
-// How long training to the target of the recorded run, or to its end, would take.
-std::string target_text(const Work& work, const Row& row) {
-  return work.recorded ? time_text(work.recorded->effective_steps / row.rate * row.seconds) : "";
-}
-
-// What a table shows of a row: as text, and as a page.
-std::vector<std::string> cells(const Work& work, const Results& results, const Row& row) {
-  std::vector<std::string> all = {row.name,
-                                  time_text(row.seconds),
-                                  print("%.3g", 1 / row.seconds),
-                                  print("%.1f %%", 100 * work.job.compute_seconds / row.seconds),
-                                  print("%.2f", results.advice.dense.seconds() / row.seconds),
-                                  print("%.3g MB", row.bytes / 1e6),
-                                  print("%.2f", row.rate)};
-  if (work.recorded) all.push_back(target_text(work, row));
-  all.push_back(row.sends);
-  return all;
-}
-
-std::vector<std::string> head(const Work& work) {
-  std::vector<std::string> all = {"", "step", "steps/s", "efficiency", "speed-up", "sent", "worth"};
-  if (work.recorded) all.push_back("to target");
-  all.push_back("by");
-  return all;
-}
-
-std::string intro(const Work& work, const Results& results) {
-  const Cluster& cluster = results.cluster;
-  std::string text = work.job.name + print(": %.3gM parameters, ", static_cast<double>(work.job.layout.entries()) / 1e6) +
-                     time_text(work.job.compute_seconds) + " of computing in a step" +
-                     (work.job.overlap ? ", exchanges during backward" : "") + ". " +
-                     print("%zu worker%s", cluster.workers, cluster.workers == 1 ? "" : "s");
-  if (cluster.workers_per_node > 1) {
-    text += print(", %zu per node at ", cluster.workers_per_node) + rate_text(cluster.inner.bits_per_second);
-  }
-  return text + ", links of " + rate_text(cluster.link.bits_per_second) + " and " + time_text(cluster.link.latency_seconds) +
-         ", " + (cluster.all_reduce == AllReduce::ring ? "ring" : "tree") + " all-reduce.";
-}
-
-// "Recorded: 143 ms per step; the model says 139 ms (-3 %)." Empty without a run.
-std::string check(const Work& work, const Results& results) {
-  if (!work.recorded) return "";
-  std::string text = "Recorded: " + time_text(work.recorded->step_seconds()) +
-                     print(" per step with %zu workers", work.recorded->workers);
-  Cluster as_recorded = results.cluster;
-  as_recorded.workers = work.recorded->workers;
-  if (const auto predicted = predicted_seconds(work, as_recorded)) {
-    text += "; by this model " + time_text(*predicted) +
-            print(" (%+.0f %%)", 100 * (*predicted / work.recorded->step_seconds() - 1));
-  }
-  text += work.recorded->target ? ". Target " + *work.recorded->target : ". The end of the run, which is the target here,";
-  return text + print(" was reached after %.0f effective steps.", work.recorded->effective_steps);
+std::string percent(double share) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
+  return text;
 }
 
 void print_table(const std::vector<std::vector<std::string>>& rows) {
@@ -185,7 +64,7 @@ void print_text(const Work& work, const Results& results) {
   for (const Row& row : results.scaling[0].rows) table[0].push_back(row.name);
   for (const auto& [workers, rows] : results.scaling) {
     table.push_back({std::to_string(workers)});
-    for (const Row& row : rows) table.back().push_back(print("%.1f %%", 100 * work.job.compute_seconds / row.seconds));
+    for (const Row& row : rows) table.back().push_back(percent(efficiency(work, row)));
   }
   print_table(table);
   std::printf("\n%s\n", results.advice.sentence.c_str());
@@ -198,11 +77,11 @@ Json json_of(const Row& row, const Work& work, const Results& results) {
                {"factor", row.factor},
                {"seconds", row.seconds},
                {"steps_per_second", 1 / row.seconds},
-               {"efficiency", work.job.compute_seconds / row.seconds},
+               {"efficiency", efficiency(work, row)},
                {"speed_up", results.advice.dense.seconds() / row.seconds},
                {"bytes", row.bytes},
                {"rate", row.rate}};
-  if (work.recorded) json["target_seconds"] = work.recorded->effective_steps / row.rate * row.seconds;
+  if (work.recorded) json["target_seconds"] = target_seconds(work, row);
   return json;
 }
 
@@ -241,57 +120,12 @@ void print_json(const Work& work, const Results& results) {
     for (const Row& row : rows) {
       scale["settings"].push_back({{"name", row.name},
                                    {"seconds", row.seconds},
-                                   {"efficiency", work.job.compute_seconds / row.seconds},
+                                   {"efficiency", efficiency(work, row)},
                                    {"rate", row.rate}});
     }
     json["scaling"].push_back(std::move(scale));
   }
   std::printf("%s\n", json.dump().c_str());
-}
-
-// One line for each setting of the scaling table, with `y` of workers and row.
-template <class Y>
-Chart scaling_chart(const Results& results, const Y& y, const char* title, const char* label, bool log_y) {
-  Chart chart{.title = title, .x_label = "workers", .y_label = label, .log_x = true, .log_y = log_y};
-  for (std::size_t i = 0; i < results.scaling[0].rows.size(); ++i) {
-    Line line{results.scaling[0].rows[i].name, {}};
-    for (const auto& [workers, rows] : results.scaling) {
-      line.points.emplace_back(workers, y(static_cast<double>(workers), rows[i]));
-    }
-    chart.lines.push_back(std::move(line));
-  }
-  return chart;
-}
-
-Chart factor_chart(const Work& work, const Results& results) {
-  Chart chart{.title = "Steps per second by factor", .x_label = "factor", .y_label = "Steps per second; a factor of 10 "
-              "sends ten times fewer numbers.", .log_x = true};
-  Line dense{"dense", {}}, topk{"topk", {}};
-  const CompressedSteps steps(work.job, results.cluster, "topk");
-  for (double factor = 1; factor <= 1024; factor *= 1.2) {
-    dense.points.emplace_back(factor, 1 / results.advice.dense.seconds());
-    topk.points.emplace_back(factor, 1 / steps.at(factor).seconds());
-  }
-  chart.lines = {dense, topk, {"computing alone", {{1, 1 / work.job.compute_seconds}, {1024, 1 / work.job.compute_seconds}}}};
-  return chart;
-}
-
-void write_page(const Work& work, const Results& results, const std::string& path) {
-  const double compute = work.job.compute_seconds;
-  Page page{.title = "GraVAC: " + work.job.name + ", simulated",
-            .paragraphs = {results.advice.sentence, intro(work, results)},
-            .charts = {scaling_chart(results, [&](double, const Row& row) { return 100 * compute / row.seconds; },
-                                     "Scaling efficiency", "Percent of a step that is computing.", false),
-                       scaling_chart(results, [&](double n, const Row& row) { return n * compute / row.seconds; },
-                                     "Throughput", "Samples per second, as a multiple of one worker's.", true),
-                       factor_chart(work, results)},
-            .table = {.head = head(work), .rows = {}}};
-  if (work.recorded) page.paragraphs.push_back(check(work, results));
-  for (const Row& row : results.rows) page.table.rows.push_back(cells(work, results, row));
-  std::ofstream file(path);
-  file << to_html(page);
-  file.flush();
-  require(file.good(), "--html: cannot write '", path, "'");
 }
 
 }  // namespace
