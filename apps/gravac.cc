@@ -124,7 +124,7 @@ CLI::App* add_simulate(CLI::App& app, gravac::apps::SimulateOptions& options) {
       ->type_name("NAME")
       ->capture_default_str();
   simulate->add_flag("--overlap", options.job.overlap, "Exchange gradients while the backward pass still runs");
-  simulate->add_option("--compress", options.job.compress, "Time to compress or decode one entry [as recorded, or 1ns]")
+  simulate->add_option("--compress", options.job.compress, "Time to compress or decode one entry [as recorded, or 0.5ns]")
       ->type_name("TIME");
   simulate->add_option("--options", options.job.engine, "More options of the engine: \"values=fp16 floor=0.8\"")
       ->type_name("TEXT");

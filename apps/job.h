@@ -14,7 +14,7 @@ struct JobOptions {
   std::string run;                            // folder of `gravac train --out`
   std::string model, parameters;              // one of the two: a name, or a number such as 44.5M
   std::string compute;                        // "60ms": forward and backward of a step
-  std::string compress;                       // "1ns": to compress, or to decode, one entry
+  std::string compress;                       // "0.5ns": to compress, or to decode, one entry
   bool overlap = false;
   std::string engine;                         // more options: "values=fp16 floor=0.8"
 };

@@ -18,8 +18,8 @@ struct Job {
   std::string name;  // of the model, for people
   Layout layout;
   double compute_seconds = 0;                // forward and backward
-  double compress_seconds_per_entry = 1e-9;  // of the gradient, in compressed steps
-  double decode_seconds_per_entry = 1e-9;    // of the payloads that a worker receives
+  double compress_seconds_per_entry = 0.5e-9;  // of the gradient, in compressed steps
+  double decode_seconds_per_entry = 0.5e-9;    // of the payloads that a worker receives
   bool overlap = false;                      // exchange parts of the gradient while backward computes the others
   Options engine = {{"optimizer", "sgd"}};   // options of the engine (gravac/config.h)
   GainLaw gains;
