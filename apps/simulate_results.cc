@@ -102,8 +102,11 @@ std::vector<std::string> head(const Work& work) {
 
 std::string intro(const Work& work, const Results& results) {
   const Cluster& cluster = results.cluster;
-  std::string text = work.job.name + print(": %.3gM parameters, ", static_cast<double>(work.job.layout.entries()) / 1e6) +
-                     time_text(work.job.compute_seconds) + " of computing in a step" +
+  std::string text = work.job.name;
+  if (!text.ends_with(" parameters")) {
+    text += print(": %.3gM parameters", static_cast<double>(work.job.layout.entries()) / 1e6);
+  }
+  text += ", " + time_text(work.job.compute_seconds) + " of computing in a step" +
                      (work.job.overlap ? ", exchanges during backward" : "") + ". " +
                      print("%zu worker%s", cluster.workers, cluster.workers == 1 ? "" : "s");
   if (cluster.workers_per_node > 1) {

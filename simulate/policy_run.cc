@@ -145,7 +145,7 @@ class Simulation {
 std::string name_of(const std::string& compressor, const Step& step) {
   if (step.factor <= 1) return "dense";
   char factor[32];
-  std::snprintf(factor, sizeof factor, " %.3gx", step.factor);
+  std::snprintf(factor, sizeof factor, step.factor < 100 ? " %.3gx" : " %.0fx", step.factor);
   return compressor + factor;
 }
 
