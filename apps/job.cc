@@ -39,9 +39,13 @@ std::optional<std::string> compressor_of(const Recorded& run) {
   return "topk";
 }
 
+// How many entries rank 0 decoded. Quantisers send all of them, selectors some; of those sums are twice as many.
 double decoded_entries(const Recorded& run, const RecordedStep& step) {
-  const auto workers = static_cast<double>(run.workers);
-  return step.route == "all-gather" ? workers * step.entries_sent : step.route == "reduce-scatter" ? 3 * step.entries_sent : 0;
+  const auto compressor = compressor_of(run);
+  const bool selects = !compressor || compressor_info(*compressor).selects;
+  const double each = selects ? step.entries_sent : static_cast<double>(run.entries);
+  if (step.route == "all-gather") return static_cast<double>(run.workers) * each;
+  return step.route == "reduce-scatter" ? (selects ? 3 : 2) * each : 0;
 }
 
 // Times of compressing and decoding, if some steps were compressed; else the job keeps its defaults.
