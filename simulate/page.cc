@@ -64,7 +64,7 @@ class Axis {
       return all;
     }
     const double rough = (most_ - least_) / 5, power = std::pow(10, std::floor(std::log10(rough)));
-    const double step = power * (rough / power < 2 ? 2 : rough / power < 5 ? 5 : 10);
+    const double step = power * (rough / power <= 2.01 ? 2 : rough / power <= 5.01 ? 5 : 10);
     for (double x = std::ceil(least_ / step) * step; x <= most_ * 1.0001; x += step) all.push_back(x);
     return all;
   }
