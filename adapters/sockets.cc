@@ -42,18 +42,21 @@ Socket::~Socket() {
   if (open()) close(descriptor_);
 }
 
-std::pair<Socket, Endpoint> listen_at(const std::string& address, int waiting) {
-  const Found found = look_up({address, 0});
+std::pair<Socket, Endpoint> listen_at(const std::string& address, int waiting, std::uint16_t port) {
+  const Found found = look_up({address, port});
   Socket socket(::socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   sockaddr_storage bound = {};
   socklen_t length = sizeof(bound);
+  const int yes = 1;  // a port that was in use a moment ago is free
+  if (socket.open() && port != 0) setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
   const bool good = socket.open() && bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
                     listen(socket.get(), waiting) == 0 &&
                     getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) == 0;
-  require(good, "network: cannot listen at ", address, ": ", std::strerror(errno));
-  const auto port = bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
+  require(good, "network: cannot listen at ", address, port == 0 ? "" : " on port " + std::to_string(port), ": ",
+          std::strerror(errno));
+  const auto chosen = bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
                                                 : reinterpret_cast<const sockaddr_in&>(bound).sin_port;
-  return {std::move(socket), Endpoint{address, ntohs(port)}};
+  return {std::move(socket), Endpoint{address, ntohs(chosen)}};
 }
 
 Socket start_connecting(const Endpoint& to) {

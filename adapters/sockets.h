@@ -32,8 +32,8 @@ struct Endpoint {
   std::string text() const { return address + ":" + std::to_string(port); }
 };
 
-// Listens at an address of this machine, on a free port. Throws Error.
-std::pair<Socket, Endpoint> listen_at(const std::string& address, int waiting);
+// Listens at an address of this machine, on this port; 0: on a free one. Throws Error.
+std::pair<Socket, Endpoint> listen_at(const std::string& address, int waiting, std::uint16_t port = 0);
 // Begins to connect; a socket that is not open if that is impossible.
 Socket start_connecting(const Endpoint& to);
 // Whether something listens there, asked for at most so long.

@@ -13,6 +13,7 @@
 #include "apps/demo.h"
 #include "apps/doctor.h"
 #include "apps/list.h"
+#include "apps/simulate.h"
 #include "apps/train.h"
 #include "gravac/config.h"
 #include "gravac/util/layout.h"
@@ -90,6 +91,80 @@ CLI::App* add_compressors(CLI::App& app, gravac::apps::CompressorsOptions& optio
   return show;
 }
 
+// What is to be trained, for commands that predict its steps.
+void add_job(CLI::App& command, gravac::apps::JobOptions& options) {
+  command.add_option("--model", options.model, "Model to predict steps of (see gravac list); needs --compute")
+      ->type_name("NAME");
+  command.add_option("--parameters", options.parameters, "Number of parameters, such as 44.5M, instead of --model")
+      ->type_name("N");
+  command.add_option("--compute", options.compute, "Time of forward and backward in a step, such as 60ms")
+      ->type_name("TIME");
+}
+
+CLI::App* add_simulate(CLI::App& app, gravac::apps::SimulateOptions& options) {
+  CLI::App* simulate = add_command(
+      app, "simulate", "Predict steps of every compressor and policy on a cluster, and say which to use");
+  simulate->add_option("--run", options.job.run, "Folder of a recorded run (gravac train --out)")->type_name("DIR");
+  add_job(*simulate, options.job);
+  simulate->add_option("--workers", options.workers, "Workers that train together [as recorded, or 32]")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N");
+  simulate->add_option("--link", options.link, "Link of each node [as recorded, or 10gbit,50us]")
+      ->type_name("RATE,DELAY");
+  simulate
+      ->add_option("--workers-per-node", options.workers_per_node,
+                   "Workers that share a node and its link; they add up their gradients inside it first")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N")
+      ->capture_default_str();
+  simulate->add_option("--inner-link", options.inner_link, "Link between the workers of a node")
+      ->type_name("RATE,DELAY")
+      ->capture_default_str();
+  simulate->add_option("--all-reduce", options.all_reduce, "How sums are made: ring or tree")
+      ->type_name("NAME")
+      ->capture_default_str();
+  simulate->add_flag("--overlap", options.job.overlap, "Exchange gradients while the backward pass still runs");
+  simulate->add_option("--compress", options.job.compress, "Time to compress or decode one entry [as recorded, or 0.5ns]")
+      ->type_name("TIME");
+  simulate->add_option("--options", options.job.engine, "More options of the engine: \"values=fp16 floor=0.8\"")
+      ->type_name("TEXT");
+  simulate->add_flag("--json", options.json, "As JSON");
+  simulate->add_option("--html", options.html, "Also write a page with scaling curves")->type_name("FILE");
+  return simulate;
+}
+
+struct DoctorOptions {
+  gravac::apps::LinkOptions link;
+  std::string serve;  // a port; empty: the usual one
+};
+
+CLI::App* add_doctor(CLI::App& app, DoctorOptions& options, bool& json) {
+  CLI::App* doctor = add_command(
+      app, "doctor", "Report what this machine, this build and its link to another machine can do, and what is wrong");
+  doctor->add_flag("--json", json, "As JSON");
+  CLI::Option* serve = doctor->add_option("--serve", options.serve, "Wait for a measurement of the link to this machine")
+                           ->expected(0, 1)
+                           ->type_name("PORT");
+  doctor->add_option("--link", options.link.there, "Measure the link to a machine on which gravac doctor --serve runs")
+      ->type_name("HOST[:PORT]")
+      ->excludes(serve);
+  add_job(*doctor, options.link.job);
+  doctor->add_option("--workers", options.link.workers, "Workers that would train over such links")
+      ->check(CLI::Range(1, 4096))
+      ->type_name("N")
+      ->capture_default_str();
+  return doctor;
+}
+
+int run_doctor(const CLI::App& doctor, DoctorOptions& options, bool json) {
+  if (doctor.count("--serve") > 0) {
+    return gravac::apps::serve_link(options.serve.empty() ? "29470" : options.serve);
+  }
+  if (doctor.count("--link") == 0) return gravac::apps::show_doctor(json);
+  options.link.json = json;
+  return gravac::apps::show_link(options.link);
+}
+
 gravac::apps::ListFormat list_format(bool json, bool markdown) {
   using gravac::apps::ListFormat;
   return json ? ListFormat::json : markdown ? ListFormat::markdown : ListFormat::text;
@@ -117,9 +192,10 @@ int main(int argc, char** argv) {
       app, "list", "List models, data sets, compressors, policies and exchanges with a description");
   CLI::Option* as_json = list->add_flag("--json", json, "As JSON");
   list->add_flag("--markdown", markdown, "As the tables of docs/, in Markdown")->excludes(as_json);
-  CLI::App* doctor =
-      add_command(app, "doctor", "Report what this machine and build can do, and what is wrong");
-  doctor->add_flag("--json", json, "As JSON");
+  DoctorOptions doctor_options;
+  CLI::App* doctor = add_doctor(app, doctor_options, json);
+  gravac::apps::SimulateOptions simulate_options;
+  CLI::App* simulate = add_simulate(app, simulate_options);
   gravac::apps::DemoOptions demo_options;
   CLI::App* demo = add_demo(app, demo_options);
   gravac::apps::CompressorsOptions compressors;
@@ -138,9 +214,10 @@ int main(int argc, char** argv) {
   }
   try {
     if (train->parsed()) return training.run({argv, argv + argc});
+    if (simulate->parsed()) return gravac::apps::show_simulate(simulate_options);
     if (demo->parsed()) return gravac::apps::show_demo(demo_options);
     if (list->parsed()) gravac::apps::show_list(list_format(json, markdown));
-    if (doctor->parsed()) return gravac::apps::show_doctor(json);
+    if (doctor->parsed()) return run_doctor(*doctor, doctor_options, json);
     if (show->parsed()) gravac::apps::show_compressors(compressors);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gravac: %s\n", error.what());

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <string>
 
+#include "apps/job.h"
 #include "apps/trainer_module.h"
 #include "gravac/util/require.h"
 #include "train/run.h"
@@ -45,6 +46,22 @@ std::optional<apps::TorchInfo> apps::torch_info() {
   TorchInfo info;
   find<decltype(gravac_trainer_torch_info)>("gravac_trainer_torch_info")(info);
   return info;
+}
+
+std::optional<double> apps::gloo_seconds(const GlooProbe& probe) {
+  double seconds = 0;
+  find<decltype(gravac_trainer_gloo_seconds)>("gravac_trainer_gloo_seconds")(probe, seconds);
+  return seconds;
+}
+
+bool apps::has_gloo() {
+  return true;
+}
+
+Layout apps::model_layout(const std::string& model) {
+  Layout layout;
+  find<decltype(gravac_trainer_layout)>("gravac_trainer_layout")(model, layout);
+  return layout;
 }
 
 }  // namespace gravac

@@ -4,6 +4,9 @@
 #include <optional>
 
 #include "apps/catalog.h"
+#include "apps/job.h"
+#include "apps/link_probe.h"
+#include "gravac/util/require.h"
 #include "train/run.h"
 
 namespace gravac::train {
@@ -19,6 +22,18 @@ namespace gravac::apps {
 
 train::Catalog catalog() {
   return {};
+}
+
+std::optional<double> gloo_seconds(const GlooProbe&) {
+  return std::nullopt;
+}
+
+bool has_gloo() {
+  return false;
+}
+
+Layout model_layout(const std::string&) {
+  throw Error("this program was built without torch and knows no models");
 }
 
 }  // namespace gravac::apps

@@ -62,19 +62,6 @@ class Checked {
   std::vector<std::string_view> given_;
 };
 
-// "60ms" or "0.5ns" in seconds. A unit is required: a bare number could be read as seconds or as
-// milliseconds.
-double seconds_from_string(const std::string& text, const std::string& source) {
-  constexpr std::pair<std::string_view, double> kUnits[] = {
-      {"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
-  const std::size_t digits = std::min(text.find_first_not_of("0123456789.e-+"), text.size());
-  const auto value = read<double>(std::string_view(text).substr(0, digits));
-  for (const auto& [unit, seconds] : kUnits) {
-    if (value && *value >= 0 && std::isfinite(*value) && text.substr(digits) == unit) return *value * seconds;
-  }
-  throw Error(source + ": '" + text + "' found, a time such as 60ms expected");
-}
-
 Link link_of(const std::string& text, const std::string& source) {
   try {
     return link_from_string(text);
@@ -313,6 +300,19 @@ std::string to_toml(const Checked& in) {
 }
 
 }  // namespace
+
+// A unit is required: a bare number could be read as seconds or as
+// milliseconds.
+double seconds_from_string(const std::string& text, const std::string& source) {
+  constexpr std::pair<std::string_view, double> kUnits[] = {
+      {"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
+  const std::size_t digits = std::min(text.find_first_not_of("0123456789.e-+"), text.size());
+  const auto value = read<double>(std::string_view(text).substr(0, digits));
+  for (const auto& [unit, seconds] : kUnits) {
+    if (value && *value >= 0 && std::isfinite(*value) && text.substr(digits) == unit) return *value * seconds;
+  }
+  throw Error(source + ": '" + text + "' found, a time such as 60ms expected");
+}
 
 bool TrainOptions::momentum_memory() const {
   const auto memory = engine.find("memory");

@@ -98,4 +98,7 @@ struct Catalog {
 // options. Throws Error of one line that says what was found and what is allowed.
 TrainOptions train_options(const Settings& settings, const Catalog& catalog);
 
+// "60ms" or "0.5ns" in seconds. Throws Error, which names `source`, the option with this value.
+double seconds_from_string(const std::string& text, const std::string& source);
+
 }  // namespace gravac::train

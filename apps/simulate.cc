@@ -1,0 +1,148 @@
+#include "apps/simulate.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "apps/simulate_results.h"
+#include "gravac/util/require.h"
+
+namespace gravac::apps {
+namespace {
+
+using namespace simulate;
+using Json = nlohmann::ordered_json;
+
+Cluster cluster_of(const SimulateOptions& options, const Work& work) {
+  Cluster cluster{.workers = options.workers,
+                  .workers_per_node = options.workers_per_node,
+                  .inner = link_from_string(options.inner_link),
+                  .all_reduce = all_reduce_from_string(options.all_reduce)};
+  if (cluster.workers == 0) cluster.workers = work.recorded ? work.recorded->workers : 32;
+  const auto recorded = [&]() -> std::optional<Link> {
+    if (!work.recorded) return Link{10e9, 50e-6};
+    const train::TrainOptions& run = work.recorded->options;
+    return run.emulate ? run.emulate->link : run.link;
+  };
+  const std::optional<Link> link = options.link.empty() ? recorded() : link_from_string(options.link);
+  require(link.has_value(), "--link RATE,DELAY expected: the run does not say how fast its network was (gravac doctor "
+                            "--link measures it)");
+  cluster.link = *link;
+  return cluster;
+}
+
+std::string percent(double share) {
+  char text[16];
+  std::snprintf(text, sizeof text, "%.1f %%", 100 * share);
+  return text;
+}
+
+void print_table(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<std::size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  for (const auto& row : rows) {
+    std::printf("%-*s", static_cast<int>(widths[0]), row[0].c_str());
+    for (std::size_t i = 1; i + 1 < row.size(); ++i) std::printf("  %*s", static_cast<int>(widths[i]), row[i].c_str());
+    std::printf("  %s\n", row.back().c_str());
+  }
+}
+
+void print_text(const Work& work, const Results& results) {
+  std::printf("%s\n", intro(work, results).c_str());
+  if (work.recorded) std::printf("%s\n", check(work, results).c_str());
+  std::vector<std::vector<std::string>> table = {head(work)};
+  for (const Row& row : results.rows) table.push_back(cells(work, results, row));
+  std::printf("\n");
+  print_table(table);
+  std::printf("\nEfficiency by number of workers\n");
+  table = {{"workers"}};
+  for (const Row& row : results.scaling[0].rows) table[0].push_back(row.name);
+  for (const auto& [workers, rows] : results.scaling) {
+    table.push_back({std::to_string(workers)});
+    for (const Row& row : rows) table.back().push_back(percent(efficiency(work, row)));
+  }
+  print_table(table);
+  std::printf("\n%s\n", results.advice.sentence.c_str());
+}
+
+Json json_of(const Row& row, const Work& work, const Results& results) {
+  Json json = {{"name", row.name},
+               {"policy", row.policy},
+               {"sends", row.sends},
+               {"factor", row.factor},
+               {"seconds", row.seconds},
+               {"steps_per_second", 1 / row.seconds},
+               {"efficiency", efficiency(work, row)},
+               {"speed_up", results.advice.dense.seconds() / row.seconds},
+               {"bytes", row.bytes},
+               {"rate", row.rate}};
+  if (work.recorded) json["target_seconds"] = target_seconds(work, row);
+  return json;
+}
+
+Json optional_number(const std::optional<double>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+void print_json(const Work& work, const Results& results) {
+  const Cluster& cluster = results.cluster;
+  Json json = {{"schema", 1},
+               {"model", work.job.name},
+               {"parameters", work.job.layout.entries()},
+               {"compute_seconds", work.job.compute_seconds},
+               {"workers", cluster.workers},
+               {"workers_per_node", cluster.workers_per_node},
+               {"bits_per_second", cluster.link.bits_per_second},
+               {"latency_seconds", cluster.link.latency_seconds},
+               {"break_even_factor", optional_number(results.advice.break_even)},
+               {"compute_bound_factor", optional_number(results.advice.compute_bound)},
+               {"best", results.advice.best.setting.name()},
+               {"sentence", results.advice.sentence},
+               {"recorded", nullptr},
+               {"settings", Json::array()},
+               {"scaling", Json::array()}};
+  if (work.recorded) {
+    Cluster as_recorded = cluster;
+    as_recorded.workers = work.recorded->workers;
+    json["recorded"] = {{"workers", work.recorded->workers},
+                        {"step_seconds", work.recorded->step_seconds()},
+                        {"predicted_step_seconds", optional_number(predicted_seconds(work, as_recorded))},
+                        {"effective_steps", work.recorded->effective_steps}};
+  }
+  for (const Row& row : results.rows) json["settings"].push_back(json_of(row, work, results));
+  for (const auto& [workers, rows] : results.scaling) {
+    Json scale = {{"workers", workers}, {"settings", Json::array()}};
+    for (const Row& row : rows) {
+      scale["settings"].push_back({{"name", row.name},
+                                   {"seconds", row.seconds},
+                                   {"efficiency", efficiency(work, row)},
+                                   {"rate", row.rate}});
+    }
+    json["scaling"].push_back(std::move(scale));
+  }
+  std::printf("%s\n", json.dump().c_str());
+}
+
+}  // namespace
+
+int show_simulate(const SimulateOptions& options) {
+  Work work;
+  Results results;
+  try {
+    work = make_work(options.job);
+    results = predict(work, cluster_of(options, work));
+  } catch (const Error& error) {
+    std::fprintf(stderr, "gravac: %s\n", error.what());
+    return 2;
+  }
+  if (!options.html.empty()) write_page(work, results, options.html);
+  options.json ? print_json(work, results) : print_text(work, results);
+  return 0;
+}
+
+}  // namespace gravac::apps
