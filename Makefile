@@ -6,6 +6,7 @@ prefix ?= /usr/local
 
 build:
 	@scripts/setup build adapters python
+	@command -v npm > /dev/null || scripts/setup npm
 	@cmake --preset release > /dev/null
 	@cmake --build --preset release --parallel $(jobs)
 
@@ -14,6 +15,7 @@ demo: build
 
 # The suite in release, then under the address and undefined-behaviour sanitizers.
 test: build
+	@scripts/setup page
 	@ctest --preset release --parallel $(tests)
 	@cmake --preset asan > /dev/null
 	@cmake --build --preset asan --parallel $(jobs)

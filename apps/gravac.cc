@@ -13,6 +13,7 @@
 #include "apps/demo.h"
 #include "apps/doctor.h"
 #include "apps/list.h"
+#include "apps/report.h"
 #include "apps/simulate.h"
 #include "apps/train.h"
 #include "gravac/config.h"
@@ -165,6 +166,20 @@ int run_doctor(const CLI::App& doctor, DoctorOptions& options, bool json) {
   return gravac::apps::show_link(options.link);
 }
 
+CLI::App* add_report(CLI::App& app, gravac::apps::ReportOptions& options) {
+  CLI::App* report = add_command(app, "report", "Write one HTML page with the figures of one run or several");
+  report->add_option("DIR", options.folders, "Folders of runs, as train --out writes them")->required();
+  report->add_option("--out", options.out, "File to write")->capture_default_str();
+  return report;
+}
+
+CLI::App* add_watch(CLI::App& app, gravac::apps::WatchOptions& options) {
+  CLI::App* watch = add_command(app, "watch", "Serve that page on 127.0.0.1, updated while the runs go on");
+  watch->add_option("DIR", options.folders, "Folders of runs, as train --out writes them")->required();
+  watch->add_option("--port", options.port, "Port to listen on; 0: a free one")->capture_default_str();
+  return watch;
+}
+
 gravac::apps::ListFormat list_format(bool json, bool markdown) {
   using gravac::apps::ListFormat;
   return json ? ListFormat::json : markdown ? ListFormat::markdown : ListFormat::text;
@@ -200,6 +215,10 @@ int main(int argc, char** argv) {
   CLI::App* demo = add_demo(app, demo_options);
   gravac::apps::CompressorsOptions compressors;
   CLI::App* show = add_compressors(app, compressors);
+  gravac::apps::ReportOptions report_options;
+  CLI::App* report = add_report(app, report_options);
+  gravac::apps::WatchOptions watch_options;
+  CLI::App* watch = add_watch(app, watch_options);
 
   try {
     check_command(app, argc, argv);
@@ -215,6 +234,8 @@ int main(int argc, char** argv) {
   try {
     if (train->parsed()) return training.run({argv, argv + argc});
     if (simulate->parsed()) return gravac::apps::show_simulate(simulate_options);
+    if (report->parsed()) return gravac::apps::show_report(report_options);
+    if (watch->parsed()) return gravac::apps::show_watch(watch_options);
     if (demo->parsed()) return gravac::apps::show_demo(demo_options);
     if (list->parsed()) gravac::apps::show_list(list_format(json, markdown));
     if (doctor->parsed()) return run_doctor(*doctor, doctor_options, json);

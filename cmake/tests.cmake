@@ -138,6 +138,20 @@ if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
   set_tests_properties(tensorboard PROPERTIES SKIP_RETURN_CODE 77)
 endif()
 
+# The page of `gravac report`: its parts, and the whole in a browser.
+if(NOT CMAKE_BUILD_TYPE STREQUAL Release)
+  foreach(name density figures overview page run_folder server thin)
+    add_executable(report_${name}_test apps/report/${name}_test.cc)
+    target_link_libraries(report_${name}_test PRIVATE gravac_report gravac_testing nlohmann_json::nlohmann_json)
+    target_compile_options(report_${name}_test PRIVATE ${quick_to_compile})
+    add_test(NAME report_${name} COMMAND report_${name}_test)
+  endforeach()
+endif()
+if(TARGET gravac_program AND NOT CMAKE_CXX_FLAGS MATCHES sanitize)
+  add_test(NAME report COMMAND ${PROJECT_SOURCE_DIR}/tests/report $<TARGET_FILE:gravac_program>)
+  set_tests_properties(report PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
+endif()
+
 # Real processes over real backends.
 if(TARGET gravac_mpi AND TARGET gravac_gloo)
   add_library(rank OBJECT tests/rank.cc)

@@ -68,6 +68,8 @@ std::string to_json(const StepReport& r) {
       .add("gain_gradient_candidate", r.gain_gradient[1])
       .add("gain_released_minimum", r.gain_released[0])
       .add("gain_released_candidate", r.gain_released[1])
+      .add("entered_energy", r.entered_energy)
+      .add("dense_energy", r.dense_energy)
       .add("compute_seconds", r.compute_seconds)
       .add("compress_seconds", r.compress_seconds)
       .add("agree_seconds", r.agree_seconds)

@@ -25,6 +25,9 @@ struct StepReport {
   MomentumUse momentum;  // that an SGD should use in this step: hand_over()
   double gain_error_fed[2] = {1, 1}, gain_gradient[2] = {1, 1};  // of minimum and candidate
   double gain_released[2] = {std::nan(""), std::nan("")};  // NaN unless the policy goes by norms of layers
+  // Energies (sums of squares), added up over ranks; NaN in steps that measure nothing.
+  double entered_energy = std::nan("");  // of the gradient
+  double dense_energy = std::nan("");    // of gradient + residual; times gain_error_fed: of what was sent
   double compute_seconds = 0, compress_seconds = 0, agree_seconds = 0, exchange_seconds = 0,
          decode_seconds = 0;
   std::size_t entries = 0, entries_sent = 0;

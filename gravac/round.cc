@@ -187,6 +187,9 @@ void Round::describe(const Energy& energy, StepReport& report) const {
   }
   report.minimum = plan_ ? plan_->minimum : 1;
   report.candidate = plan_ ? plan_->candidate : 1;
+  if (energy.dense == 0) return;  // a plain sum, of which nothing was measured
+  report.entered_energy = energy.entered;
+  report.dense_energy = energy.dense;
 }
 
 double Round::planned_factor(Send sent) const {

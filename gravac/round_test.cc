@@ -313,6 +313,21 @@ TEST_P(Told, ReportsHaveTheReleasedGainWhereItWasMeasured) {
   });
 }
 
+// Energies are added up over ranks. What the first step leaves unsent is in the second one's dense energy.
+TEST_P(Told, ReportsHaveTheEnergiesOfAllRanks) {
+  run_ranks(2, [](Comm& comm) {
+    Whole whole("policy=static factor=10 exchange=all-gather", GetParam(), comm);
+    for (std::size_t step = 0; step < 2; ++step) {
+      double entered = 0;
+      for (std::size_t rank = 0; rank < 2; ++rank) entered += testing::plain_energy(stationary(rank, step));
+      const StepReport report = whole.step(stationary(comm.rank(), step));
+      EXPECT_NEAR(report.entered_energy, entered, 1e-5 * entered);
+      if (step == 0) EXPECT_NEAR(report.dense_energy, entered, 1e-5 * entered);
+      if (step == 1) EXPECT_GT(report.dense_energy, 1.2 * entered);
+    }
+  });
+}
+
 // At 50x nothing of two spikes is lost, and much of noise. Of three ranks the majority decides.
 TEST_P(Told, ScadlesDecidesByTheRanksThatLoseLittle) {
   for (const std::size_t noisy : {0, 1, 2, 3}) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import gc
 import json
+import os
 import sys
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -12,6 +13,7 @@ import torch
 
 from . import _engine
 from ._engine import Error
+from ._folder_log import FolderLog
 from ._hand_over import attach, is_sgd, kind_of
 from ._peers import Peers, named
 
@@ -78,7 +80,8 @@ class Session:
         self._optimizer = optimizer
         self._scaler = scaler
         self._scale: Optional[float] = None
-        self._log: Any = log
+        self._log: Any = FolderLog(log) if isinstance(log, (str, os.PathLike)) else log
+        self._loss: Optional[float] = None  # for the log, of the step that is under way
         self._log_every = log_every
         self._log_broken = False
         self._steps = 0
@@ -172,7 +175,10 @@ class Session:
         global _last_report
         self._report = _last_report = json.loads(line)
         self._steps += 1
-        if self._log is not None and self._steps % self._log_every == 0:
+        if isinstance(self._log, FolderLog):
+            loss, self._loss = self._loss, None
+            self._write_folder(lambda log: log.step(line, self._report, loss, self._logged_config()))
+        elif self._log is not None and self._steps % self._log_every == 0:
             self._write_log(self._report)
         return self._report
 
@@ -184,9 +190,49 @@ class Session:
             else:
                 self._log(found)
         except Exception as error:  # a broken log must not stop training
-            if not self._log_broken:
-                print(f"gravac: the log is broken, training goes on: {error}", file=sys.stderr)
-            self._log_broken = True
+            self._tell_broken(error)
+
+    def _write_folder(self, write: Callable[[FolderLog], None]) -> None:
+        """On rank 0, until writing fails: a line after half a line could not be read."""
+        if self._peers.rank != 0 or self._log_broken:
+            return
+        try:
+            write(self._log)
+        except Exception as error:
+            self._tell_broken(error)
+
+    def _tell_broken(self, error: Exception) -> None:
+        if not self._log_broken:
+            print(f"gravac: the log is broken, training goes on: {error}", file=sys.stderr)
+        self._log_broken = True
+
+    def _logged_config(self) -> Dict[str, Any]:
+        """What the report says of this run."""
+        defaults = {"policy": "progress", "compressor": "auto"}
+        return {"written-by": "python", "workers": self._peers.size, **defaults, **self._options}
+
+    def log_loss(self, loss: Union[float, torch.Tensor]) -> None:
+        """The loss of the step under way, for `log="FOLDER"`; to be called before backward().
+
+        Rank 0's loss is written, and other ranks may call it, too. Does nothing with another kind of log.
+        """
+        if isinstance(self._log, FolderLog) and self._peers.rank == 0:
+            self._loss = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+
+    def log_evaluation(self, **values: float) -> None:
+        """Results on test data, for `log="FOLDER"`: top1 and top5 as shares of 1, ppl or loss.
+
+        To be called between two steps, at the end of the evaluation. The time since the last step does not
+        count as training. Written on rank 0; does nothing before the first step and with another kind of log.
+        """
+        unknown = sorted(set(values) - {"top1", "top5", "ppl", "loss"})
+        if unknown or not values:
+            raise Error(f"log_evaluation: {', '.join(unknown) or 'nothing'} found, top1, top5, ppl or loss expected")
+        if not isinstance(self._log, FolderLog) or self._report is None:
+            return
+        done = self._report["step"] + 1
+        plain = {name: float(value) for name, value in values.items()}
+        self._write_folder(lambda log: log.evaluation(done, plain))
 
     def report(self) -> Report:
         """What the last step was like."""
@@ -201,6 +247,8 @@ class Session:
         """
         if self._engine is not None:
             self._engine.pause()
+        if isinstance(self._log, FolderLog):
+            self._log.pause()
 
     def learning_rate_dropped(self) -> None:
         """The schedule has lowered the learning rate; to be called on all ranks, between two steps.

@@ -30,7 +30,8 @@ class GravacState(Session):
     optimizer: the optimizer in use. A torch.optim.SGD uses less of its momentum in compressed steps, unless
         hand_over="as-is"; `memory="momentum"` takes its momentum over. Other optimizers are not changed.
     scaler: the GradScaler in use; unsent gradients are rescaled when its scale changes.
-    log: a SummaryWriter, or a function that takes a report; called every `log_every` steps.
+    log: a SummaryWriter, or a function that takes a report; called every `log_every` steps. Or the path of a
+        folder, into which rank 0 writes every step, for `gravac report`.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import json
 import time
 import types
 
@@ -291,6 +292,61 @@ def log(rank):
 
 def test_logs_to_a_writer_or_a_function_and_survives_a_broken_one():
     run(2, log)
+
+
+def lines_of(folder, name):
+    return [json.loads(line) for line in (folder / name).read_text().splitlines()]
+
+
+def log_folder(rank, kind, folder):
+    """A run of five steps, and one that goes on from step 3 in the same folder."""
+    first = Fixture(kind, log=folder, **STATIC)
+    for step in range(5):
+        first.state.log_loss(torch.tensor(10.0 - step, requires_grad=True))
+        first.step(gradients_of(rank, step))
+        first.state.log_evaluation(top1=step / 10, loss=float("nan"))
+        if step == 2:
+            kept = first.state.state_dict(), copy.deepcopy(first.optimizer.state_dict())
+    dist.barrier()
+    if rank == 0:
+        steps, evaluations = lines_of(folder, "steps.jsonl"), lines_of(folder, "evals.jsonl")
+        assert [line["step"] for line in steps] == [0, 1, 2, 3, 4]
+        assert [line["loss"] for line in steps] == [10, 9, 8, 7, 6]
+        assert {name: steps[-1][name] for name in first.state.report()} == first.state.report()
+        seconds = [line["train_seconds"] for line in steps]
+        assert seconds == sorted(seconds) and seconds[0] > 0
+        assert [(line["step"], line["top1"], line["loss"]) for line in evaluations][:2] == [(1, 0.0, None), (2, 0.1, None)]
+        assert evaluations[-1]["bytes_sent"] == sum(line["bytes_sent"] for line in steps)
+        assert 'policy = "static"\n' in (folder / "config.toml").read_text()
+    dist.barrier()
+    second = Fixture(kind, log=str(folder), **STATIC)
+    second.state.load_state_dict(kept[0])
+    second.step(gradients_of(rank, 3))
+    dist.barrier()
+    if rank == 0:
+        assert [line["step"] for line in lines_of(folder, "steps.jsonl")] == [0, 1, 2, 3]
+        assert lines_of(folder, "steps.jsonl")[3]["loss"] is None
+        assert lines_of(folder, "steps.jsonl")[3]["train_seconds"] > lines_of(folder, "steps.jsonl")[2]["train_seconds"]
+        assert [line["step"] for line in lines_of(folder, "evals.jsonl")] == [1, 2, 3]
+    with pytest.raises(gravac.Error, match="accuracy found, top1, top5, ppl or loss expected"):
+        second.state.log_evaluation(accuracy=0.5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_writes_a_folder_for_gravac_report(kind, tmp_path):
+    run(2, log_folder, kind, tmp_path / "new" / "run")
+
+
+def broken_folder(rank, path):
+    fixture = Fixture("aggregator", log=path / "file" / "run", **STATIC)
+    for step in range(2):
+        fixture.step(gradients_of(rank, step))
+    assert fixture.state.report()["step"] == 1
+
+
+def test_trains_on_without_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    run(2, broken_folder, tmp_path)
 
 
 def wrapped(rank):

@@ -1,0 +1,122 @@
+#include "apps/report.h"
+
+#include <fcntl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <deque>
+#include <map>
+#include <optional>
+
+#include "apps/report/figures.h"
+#include "apps/report/page.h"
+#include "apps/report/run_folder.h"
+#include "apps/report/server.h"
+#include "gravac/util/require.h"
+#include "train/file.h"
+
+namespace gravac::apps {
+namespace {
+
+using report::PageKind;
+using report::Response;
+using report::Run;
+using report::RunFolder;
+
+// The folders that were named on the command line.
+class Folders {
+ public:
+  // Throws Error if one of them is not the folder of a run.
+  explicit Folders(const std::vector<std::string>& paths) : paths_(paths) {
+    for (const std::string& path : paths) folders_.emplace_back(path);
+  }
+  void update() {
+    for (RunFolder& folder : folders_) folder.update();
+  }
+  // Runs of the same name are called by their paths.
+  std::vector<Run> runs() const {
+    std::map<std::string, int> uses;
+    for (const RunFolder& folder : folders_) ++uses[folder.run().name];
+    std::vector<Run> runs;
+    for (std::size_t i = 0; i < paths_.size(); ++i) {
+      runs.push_back(folders_[i].run());
+      if (uses[runs[i].name] > 1) runs[i].name = paths_[i];
+    }
+    return runs;
+  }
+
+ private:
+  std::vector<std::string> paths_;
+  std::deque<RunFolder> folders_;
+};
+
+int usage_error(const Error& error) {
+  std::fprintf(stderr, "gravac: %s\n", error.what());
+  return 2;
+}
+
+void warn(const std::vector<Run>& runs) {
+  for (const Run& run : runs) {
+    if (run.unreadable_lines == 0) continue;
+    std::fprintf(stderr, "gravac: %s: steps.jsonl has lines that are not steps in order; left out: %zu\n",
+                 run.name.c_str(), run.unreadable_lines);
+  }
+}
+
+// From now on these signals are read from the descriptor that is returned.
+int signals_as_file() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  sigprocmask(SIG_BLOCK, &set, nullptr);
+  return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+Response answer(Folders& folders, std::string_view path) {
+  if (path != "/" && path != "/data.json") return {.status = 404, .body = "no such page\n"};
+  folders.update();
+  const std::string data = report::data_of(folders.runs());
+  if (path == "/data.json") return {.type = "application/json", .body = data};
+  return {.type = "text/html; charset=utf-8", .body = report::page(data, PageKind::live)};
+}
+
+}  // namespace
+
+int show_report(const ReportOptions& options) {
+  std::vector<Run> runs;
+  try {
+    runs = Folders(options.folders).runs();
+  } catch (const Error& error) {
+    return usage_error(error);
+  }
+  warn(runs);
+  const std::string page = report::page(report::data_of(runs), PageKind::file);
+  train::File(options.out, O_WRONLY | O_CREAT | O_TRUNC).write(page);
+  std::printf("%s: %zu %s, %zu kB\n", options.out.c_str(), runs.size(), runs.size() == 1 ? "run" : "runs",
+              (page.size() + 999) / 1000);
+  return 0;
+}
+
+int show_watch(const WatchOptions& options) {
+  std::optional<Folders> folders;
+  try {
+    folders.emplace(options.folders);
+  } catch (const Error& error) {
+    return usage_error(error);
+  }
+  warn(folders->runs());
+  const int stop = signals_as_file();
+  report::Server server(options.port);
+  std::printf("http://127.0.0.1:%u/\n", unsigned{server.port()});
+  std::fflush(stdout);
+  std::fprintf(stderr, "gravac: open this page in a browser on this machine; Ctrl-C ends it\n");
+  server.serve([&](std::string_view path) { return answer(*folders, path); }, stop);
+  signalfd_siginfo signal{};
+  const bool known = read(stop, &signal, sizeof(signal)) == static_cast<ssize_t>(sizeof(signal));
+  close(stop);
+  return 128 + (known ? static_cast<int>(signal.ssi_signo) : SIGTERM);
+}
+
+}  // namespace gravac::apps

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace gravac::report {
+
+// Whether the page is a file, or is served by `gravac watch` and asks for new data every two seconds.
+enum class PageKind { file, live };
+
+// The report as one HTML page that needs nothing else. `data` is what data_of() returns.
+std::string page(std::string_view data, PageKind kind);
+
+// JSON as it may stand inside a <script> element: no text in it can end the element or open a comment.
+std::string escape_for_script(std::string_view json);
+
+}  // namespace gravac::report

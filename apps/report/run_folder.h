@@ -1,0 +1,94 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// The files that `gravac train --out` and the Python package write (docs/training.md), read for a report.
+
+namespace gravac::report {
+
+inline constexpr const char* kPhases[] = {"compute", "compress", "agree", "exchange", "decode"};
+inline constexpr std::size_t kPhaseCount = 5;
+
+// A line of steps.jsonl. Numbers that the line does not have are NaN.
+struct Step {
+  std::uint64_t step = 0;
+  double seconds = 0;  // of training, up to the end of this step
+  double loss = 0;
+  double factor = 1;
+  double gain_error_fed = 1, gain_gradient = 1, gain_released = 1;  // at the factor that was sent
+  double entered_energy = 0, dense_energy = 0;                      // before compression, over all workers
+  double residual_norm = 0;
+  double phase_seconds[kPhaseCount] = {};
+  double bytes_sent = 0, dense_bytes = 0;
+  double effective_samples_per_second = 0;  // of the step before
+
+  double sent_energy() const { return dense_energy * gain_error_fed; }
+};
+
+// A line of evals.jsonl.
+struct Evaluation {
+  std::uint64_t step = 0;
+  double seconds = 0;
+  std::string metric;  // "top1", "ppl" or "loss"
+  double value = 0;
+};
+
+enum class State { finished, unfinished, unknown };  // unknown: written by a program that never says
+
+struct Run {
+  std::string name;                             // the last part of the folder's path
+  std::map<std::string, std::string> settings;  // config.toml
+  std::vector<Step> steps;
+  std::vector<Evaluation> evaluations;
+  State state = State::unknown;
+  std::string target;                // "top1=0.8", if the run had one
+  double target_seconds = 0;         // when it was reached; NaN: not yet
+  std::size_t unreadable_lines = 0;  // complete lines that are no JSON objects; they are left out
+
+  std::string setting(const std::string& key, const std::string& otherwise = "") const;
+};
+
+// A file of lines that another process may still be writing to. Called from one thread.
+class LineReader {
+ public:
+  explicit LineReader(std::string path) : path_(std::move(path)) {}
+  // The complete lines that were added since the last call; a last line without its newline waits for the
+  // next call. Sets `restarted` if the file has become shorter: then the lines are those from its beginning.
+  // A file that does not exist has no lines.
+  std::vector<std::string> next(bool& restarted);
+  void rewind() { offset_ = 0; }
+
+ private:
+  std::string path_;
+  std::uint64_t offset_ = 0;
+};
+
+// The folder of one run, which may still be going on.
+class RunFolder {
+ public:
+  // Throws Error if `path` holds no steps.jsonl.
+  explicit RunFolder(std::string path);
+  // Reads what was added since the last call.
+  void update();
+  const Run& run() const { return run_; }
+
+ private:
+  void read_steps(bool again);
+  void read_evaluations();
+  void read_summary();
+
+  std::string path_;
+  LineReader steps_, evaluations_;
+  Run run_;
+};
+
+// Reads a line of steps.jsonl or evals.jsonl. Returns false if it is not a JSON object with a step.
+bool parse_step(std::string_view line, Step& step);
+bool parse_evaluation(std::string_view line, Evaluation& evaluation);
+
+}  // namespace gravac::report
