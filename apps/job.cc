@@ -94,7 +94,8 @@ Layout layout_of(const Recorded& run) {
 Work work_of_run(const JobOptions& options) {
   require(options.model.empty() && options.parameters.empty(), "--run has a model already; leave ",
           options.model.empty() ? "--parameters" : "--model", " out");
-  Work work{.recorded = train::read_run(options.run, catalog())};
+  Work work;
+  work.recorded = train::read_run(options.run, catalog());
   const Recorded& run = *work.recorded;
   Job& job = work.job;
   job.name = run.options.model;
