@@ -38,7 +38,7 @@ TEST(Overview, ConcludesOnOneRun) {
             "a took 100 steps in 50.0 s, 500.0 ms each, and sent 10.0 times fewer bytes than dense training; "
             "it is at "
             "top1 25.00 %.");
-  Run going = run_of("a", 1, 0.5);
+  report::Run going = run_of("a", 1, 0.5);
   going.state = State::unfinished;
   EXPECT_EQ(
       conclusion_of({going}),
@@ -61,8 +61,8 @@ TEST(Overview, ConcludesOnTheFastestRunAndTheBest) {
 }
 
 TEST(Overview, SaysSoWhereNothingHasHappenedYet) {
-  EXPECT_EQ(conclusion_of({Run{.name = "a"}}), "No step has been taken yet.");
-  EXPECT_EQ(table_of({Run{.name = "a"}}).rows.size(), 1);
+  EXPECT_EQ(conclusion_of({report::Run{.name = "a"}}), "No step has been taken yet.");
+  EXPECT_EQ(table_of({report::Run{.name = "a"}}).rows.size(), 1);
 }
 
 TEST(Overview, TablesCompareWithTheDenseRun) {
@@ -75,8 +75,8 @@ TEST(Overview, TablesCompareWithTheDenseRun) {
 }
 
 TEST(Overview, TablesHaveTheTimeToATarget) {
-  std::vector<Run> runs = {run_of("a", 10, 1, 0.5), run_of("b", 10, 1, 0.5)};
-  for (Run& run : runs) run.target = "top1=0.4";
+  std::vector<report::Run> runs = {run_of("a", 10, 1, 0.5), run_of("b", 10, 1, 0.5)};
+  for (report::Run& run : runs) run.target = "top1=0.4";
   runs[0].target_seconds = 30;
   runs[1].target_seconds = std::nan("");
   const Table table = table_of(runs);

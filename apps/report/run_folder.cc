@@ -116,21 +116,30 @@ std::vector<std::string> LineReader::next(bool& restarted) {
   struct stat status {};
   if (stat(path_.c_str(), &status) != 0) return {};
   const auto size = static_cast<std::uint64_t>(status.st_size);
-  if (size < offset_) {
-    restarted = true;
-    offset_ = 0;
-  }
   std::ifstream file(path_, std::ios::binary);
-  std::string added(size - offset_, '\0');
-  file.seekg(static_cast<std::streamoff>(offset_));
-  file.read(added.data(), static_cast<std::streamsize>(added.size()));
-  added.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  const auto read = [&](std::uint64_t from) {
+    std::string text(size - std::min(from, size), '\0');
+    file.clear();
+    file.seekg(static_cast<std::streamoff>(from));
+    file.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+    return text;
+  };
+  // The last line is read again: if it is another one, the file was cut and has grown since.
+  std::string added = read(offset_ - last_.size());
+  if (!added.starts_with(last_)) {
+    restarted = true;
+    rewind();
+    added = read(0);
+  }
   std::vector<std::string> lines;
-  std::size_t begin = 0;
+  std::size_t begin = last_.size();
+  const std::size_t before = begin;
   for (std::size_t end; (end = added.find('\n', begin)) != added.npos; begin = end + 1) {
     lines.push_back(added.substr(begin, end - begin));
   }
-  offset_ += begin;
+  offset_ += begin - before;
+  if (!lines.empty()) last_ = lines.back() + '\n';
   return lines;
 }
 
@@ -150,8 +159,8 @@ void RunFolder::update() {
   read_summary();
 }
 
-// A resumed run cuts its files and goes on from an earlier step. Between two looks the file may have become
-// longer again, so that its size does not show it, but then the steps do not follow on: read all of it again.
+// A resumed run cuts its files and goes on from an earlier step. Where the reader of lines does not see it, because the
+// line that it knows stands where it was, the steps may still not follow on: read all of it again.
 void RunFolder::read_steps(bool again) {
   bool restarted = false;
   const std::vector<std::string> lines = steps_.next(restarted);

@@ -58,14 +58,18 @@ class LineReader {
  public:
   explicit LineReader(std::string path) : path_(std::move(path)) {}
   // The complete lines that were added since the last call; a last line without its newline waits for the
-  // next call. Sets `restarted` if the file has become shorter: then the lines are those from its beginning.
-  // A file that does not exist has no lines.
+  // next call. Sets `restarted` if the file does not go on after the last line it gave: then the lines are those from
+  // its beginning. A file that does not exist has no lines.
   std::vector<std::string> next(bool& restarted);
-  void rewind() { offset_ = 0; }
+  void rewind() {
+    offset_ = 0;
+    last_.clear();
+  }
 
  private:
   std::string path_;
-  std::uint64_t offset_ = 0;
+  std::uint64_t offset_ = 0;  // behind the last line
+  std::string last_;          // with its newline; empty before the first
 };
 
 // The folder of one run, which may still be going on.

@@ -140,7 +140,9 @@ TEST(Exchange, ReduceScatterSendsAsManySumsWhereverTheyAre) {
         EXPECT_NEAR(sums, 2.0 * kEntries / 50, 0.15 * 2 * kEntries / 50) << "crowded " << crowded << ", step " << step;
         (step == 0 ? first : last) = traffic.bytes_received;
       }
-      if (crowded && comm.rank() > 0) EXPECT_LT(last, 0.6 * static_cast<double>(first));
+      if (crowded && comm.rank() > 0) {
+        EXPECT_LT(last, 0.6 * static_cast<double>(first));
+      }
     });
   }
 }
