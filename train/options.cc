@@ -276,6 +276,11 @@ std::string quoted(std::string_view text) {
   return all + "\"";
 }
 
+// The value of an option, except that bits and rank stand for policy static, which may not have been given.
+std::string value_of(const Checked& in, std::string_view name) {
+  return name == "policy" && (in.has("bits") || in.has("rank")) ? "static" : in.text(name);
+}
+
 // Every option as a line "name = value"; options without a value become comments.
 std::string to_toml(const Checked& in) {
   std::string all = "# All options of this run. To use them again: gravac train --config THIS_FILE\n";
@@ -284,7 +289,7 @@ std::string to_toml(const Checked& in) {
     if (option.name == "config") continue;
     if (option.group != group) all += "\n# " + std::string(option.group) + "\n";
     group = option.group;
-    const std::string& value = in.text(option.name);
+    const std::string value = value_of(in, option.name);
     const bool bare = option.kind == Kind::count || option.kind == Kind::number || option.kind == Kind::flag;
     if (value.empty()) {
       all += "# " + std::string(option.name) + " = " + std::string(option.value) + "\n";
