@@ -242,6 +242,7 @@ class Rank {
   void end() {
     rusage usage = {};
     getrusage(RUSAGE_SELF, &usage);
+    summary_.finished = !ended_early_;
     summary_.steps = trainer_.steps();
     summary_.effective_steps = trainer_.effective_steps();
     summary_.bad_steps = trainer_.bad_steps();

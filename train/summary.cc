@@ -56,6 +56,7 @@ std::string to_json(const Summary& s, const TrainOptions& options) {
                {"data", options.data},
                {"workers", s.ranks},
                {"parameters", s.entries},
+               {"finished", s.finished},
                {"steps", s.steps},
                {"effective_steps", s.effective_steps},
                {"bad_steps", s.bad_steps},

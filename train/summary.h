@@ -11,6 +11,7 @@ namespace gravac::train {
 
 // The result of a run. Bytes and entries are summed over all ranks; times are those of rank 0.
 struct Summary {
+  bool finished = true;  // false: a signal stopped it, and it can be resumed
   std::uint64_t steps = 0;
   double effective_steps = 0;
   std::uint64_t bad_steps = 0;

@@ -207,7 +207,8 @@ void RunFolder::read_summary() {
   std::ifstream file(path_ + "/summary.json");
   const Json summary = Json::parse(file, nullptr, false);
   if (!summary.is_object()) return;
-  run_.state = State::finished;
+  const auto finished = summary.find("finished");  // false if a signal stopped the run
+  if (finished == summary.end() || *finished != false) run_.state = State::finished;
   const auto target = summary.find("target");
   if (target == summary.end() || !target->is_object()) return;
   char value[32];
