@@ -18,6 +18,7 @@ class File {
   void sync();                         // returns when the data has reached the disk
   std::string read();                  // the rest of the file
   const std::string& path() const { return path_; }
+  int descriptor() const { return descriptor_; }
 
  private:
   std::string path_;

@@ -3,14 +3,12 @@
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +16,8 @@
 #include <string_view>
 
 #include "gravac/util/require.h"
+#include "train/file.h"
+#include "train/process.h"
 
 namespace gravac::train {
 namespace {
@@ -178,43 +178,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// Blocks the signals that run_workers() acts upon, so that it can wait for them one by one and no
-// handler ever interrupts it. The destructor restores the signal mask.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigemptyset(&blocked_);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&blocked_, signal);
-    pthread_sigmask(SIG_BLOCK, &blocked_, &before_);
-  }
-  ~BlockedSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
-  // Waits for the next signal; returns 0 if none comes within `seconds`.
-  int wait(double seconds) const {
-    const timespec limit{.tv_sec = static_cast<time_t>(seconds),
-                         .tv_nsec = static_cast<long>((seconds - std::floor(seconds)) * 1e9)};
-    const int signal = sigtimedwait(&blocked_, nullptr, &limit);
-    return signal > 0 ? signal : 0;
-  }
-  // The mask that workers are to start with.
-  const sigset_t& before() const { return before_; }
-
- private:
-  sigset_t blocked_{}, before_{};
-};
-
-// `strings` in the form that execve() takes.
-std::vector<char*> pointers(std::vector<std::string>& strings) {
-  std::vector<char*> all;
-  for (std::string& string : strings) all.push_back(string.data());
-  all.push_back(nullptr);
-  return all;
-}
-
-// Our own environment with the variables that tell a worker its place. Built before fork, since the
-// child must not allocate.
+// Our own environment with the variables that tell a worker its place.
 std::vector<std::string> environment_of(std::size_t rank, std::size_t size, const std::string& store) {
   std::vector<std::string> all;
   for (char** entry = environ; *entry; ++entry) {
@@ -224,29 +188,6 @@ std::vector<std::string> environment_of(std::size_t rank, std::size_t size, cons
   all.push_back("GRAVAC_WORKER_SIZE=" + std::to_string(size));
   all.push_back("GRAVAC_WORKER_STORE=" + store);
   return all;
-}
-
-// Turns the forked child into the worker. Between fork and exec only async-signal-safe calls are
-// allowed, so nothing here allocates memory.
-[[noreturn]] void become(const char* program, char** arguments, char** environment, bool silent, pid_t parent,
-                         const sigset_t& mask) {
-  // The terminal sends Ctrl-C to its whole process group. In a group of its own the worker gets the
-  // signal only from us, and only once.
-  setpgid(0, 0);
-  // If we die, the kernel ends the worker too; unless we died before it could be told so.
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
-  if (getppid() != parent) _exit(1);
-  const int null = open("/dev/null", O_RDWR);
-  if (null >= 0) {
-    dup2(null, STDIN_FILENO);  // workers in other process groups could not read the terminal anyway
-    if (silent) dup2(null, STDOUT_FILENO);
-    if (null > STDERR_FILENO) close(null);
-  }
-  pthread_sigmask(SIG_SETMASK, &mask, nullptr);
-  execve(program, arguments, environment);  // returns only if it fails
-  constexpr char kFailed[] = "launch: the program could not be started\n";
-  if (write(STDERR_FILENO, kFailed, sizeof(kFailed) - 1) < 0) _exit(126);
-  _exit(127);
 }
 
 // The worker processes, by rank. The destructor kills those that still run.
@@ -260,18 +201,13 @@ class Processes {
   }
 
   void start(const Launch& launch, const std::string& store, const sigset_t& mask) {
-    std::vector<std::string> arguments = launch.arguments;
-    const std::vector<char*> argv = pointers(arguments);
-    const pid_t parent = getpid();
+    const File nowhere("/dev/null", O_WRONLY | O_CLOEXEC);
     for (std::size_t rank = 0; rank < launch.workers; ++rank) {
-      std::vector<std::string> environment = environment_of(rank, launch.workers, store);
-      std::vector<char*> envp = pointers(environment);
-      std::vector<char*> args = argv;
-      const pid_t pid = fork();
-      if (pid == 0) become(launch.program.c_str(), args.data(), envp.data(), rank != 0, parent, mask);
-      require(pid > 0, "launch: worker ", rank, " of ", launch.workers,
-              " cannot be started: ", std::strerror(errno));
-      pids_.push_back(pid);
+      pids_.push_back(start_process({.program = launch.program,
+                                     .arguments = launch.arguments,
+                                     .environment = environment_of(rank, launch.workers, store),
+                                     .output = rank == 0 ? STDOUT_FILENO : nowhere.descriptor()},
+                                    mask));
       ++running_;
     }
   }
@@ -317,7 +253,7 @@ struct Outcome {
 
   void worker_ended(std::size_t rank, int status, double limit) {
     if (status == 0) return;
-    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    const int code = exit_code(status);
     if (failed == 0) first = rank;
     if (failed == 0) failed = code;
     if (rank == 0) failed_0 = code;

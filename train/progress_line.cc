@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 namespace gravac::train {
@@ -30,18 +31,6 @@ struct Part {
 std::string number(const char* form, double value) {
   char text[64];
   std::snprintf(text, sizeof(text), form, value);
-  return text;
-}
-
-// As h:mm:ss, or as m:ss below an hour.
-std::string duration(double seconds) {
-  const auto whole = static_cast<unsigned long>(std::llround(seconds));
-  char text[40];
-  if (whole >= 3600) {
-    std::snprintf(text, sizeof(text), "%lu:%02lu:%02lu", whole / 3600, whole / 60 % 60, whole % 60);
-  } else {
-    std::snprintf(text, sizeof(text), "%lu:%02lu", whole / 60, whole % 60);
-  }
   return text;
 }
 
@@ -116,9 +105,48 @@ Terminal terminal_of(std::FILE* out, const char* no_color) {
   return result;
 }
 
+std::string duration(double seconds) {
+  const auto whole = static_cast<unsigned long>(std::llround(seconds));
+  char text[40];
+  if (whole >= 3600) {
+    std::snprintf(text, sizeof(text), "%lu:%02lu:%02lu", whole / 3600, whole / 60 % 60, whole % 60);
+  } else {
+    std::snprintf(text, sizeof(text), "%lu:%02lu", whole / 60, whole % 60);
+  }
+  return text;
+}
+
+void LiveLine::draw(std::string line) {
+  clear();
+  line_ = std::move(line);
+  std::fputs(line_.c_str(), out_);
+  if (!terminal_) std::fputc('\n', out_);
+  std::fflush(out_);
+  drawn_ = terminal_;
+}
+
+void LiveLine::note(std::string_view line) {
+  const bool redraw = drawn_;
+  clear();
+  std::fprintf(out_, "%.*s\n", static_cast<int>(line.size()), line.data());
+  if (redraw) draw(line_);
+  std::fflush(out_);
+}
+
+void LiveLine::finish() {
+  if (drawn_) std::fputc('\n', out_);
+  drawn_ = false;
+  std::fflush(out_);
+}
+
+// Moves the cursor to the first column and erases the line.
+void LiveLine::clear() {
+  if (drawn_) std::fputs("\r\033[K", out_);
+  drawn_ = false;
+}
+
 ProgressLine::ProgressLine(std::FILE* out, bool terminal, bool colour, unsigned width)
-    : out_(out),
-      terminal_(terminal),
+    : line_(out, terminal),
       colour_(colour),
       // Some terminals begin a new line as soon as the last column is written.
       width_(terminal && width > 0 ? width - 1 : width),
@@ -128,38 +156,18 @@ void ProgressLine::show(const Progress& progress, double now_seconds) {
   last_ = progress;
   unshown_ = true;
   if (now_seconds < next_seconds_) return;
-  next_seconds_ = now_seconds + (terminal_ ? kTerminalSeconds : kPlainSeconds);
+  next_seconds_ = now_seconds + (line_.terminal() ? kTerminalSeconds : kPlainSeconds);
   draw();
-}
-
-void ProgressLine::note(std::string_view line) {
-  const bool redraw = drawn_;
-  clear();
-  std::fprintf(out_, "%.*s\n", static_cast<int>(line.size()), line.data());
-  if (redraw) draw();
-  std::fflush(out_);
 }
 
 void ProgressLine::finish() {
   if (unshown_) draw();
-  if (drawn_) std::fputc('\n', out_);
-  drawn_ = false;
-  std::fflush(out_);
+  line_.finish();
 }
 
 void ProgressLine::draw() {
-  clear();
-  std::fputs(format(last_, width_, colour_).c_str(), out_);
-  if (!terminal_) std::fputc('\n', out_);
-  std::fflush(out_);
-  drawn_ = terminal_;
+  line_.draw(format(last_, width_, colour_));
   unshown_ = false;
-}
-
-// Moves the cursor to the first column and erases the line.
-void ProgressLine::clear() {
-  if (drawn_) std::fputs("\r\033[K", out_);
-  drawn_ = false;
 }
 
 }  // namespace gravac::train

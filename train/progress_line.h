@@ -29,6 +29,29 @@ struct Terminal {
 };
 Terminal terminal_of(std::FILE* out, const char* no_color);
 
+// Seconds as h:mm:ss, or as m:ss below an hour.
+std::string duration(double seconds);
+
+// A line at the end of the output that is rewritten in place on a terminal; elsewhere every line stays.
+class LiveLine {
+ public:
+  LiveLine(std::FILE* out, bool terminal) : out_(out), terminal_(terminal) {}
+  void draw(std::string line);
+  // Prints a line of text, such as a warning, above the live one.
+  void note(std::string_view line);
+  // Whatever is printed next begins on a line of its own.
+  void finish();
+  bool terminal() const { return terminal_; }
+
+ private:
+  void clear();
+
+  std::FILE* out_;
+  bool terminal_;
+  std::string line_;
+  bool drawn_ = false;  // the line is on the terminal, and the next one overwrites it
+};
+
 // Shows progress. On a terminal it is one line, rewritten at most ten times a second; in a file or
 // pipe, a new line every five seconds. finish() shows the last progress if that is still to be shown.
 class ProgressLine {
@@ -36,20 +59,18 @@ class ProgressLine {
   ProgressLine(std::FILE* out, bool terminal, bool colour, unsigned width = 80);
   void show(const Progress& progress, double now_seconds);
   // Prints a line of text, such as a warning, above the progress line.
-  void note(std::string_view line);
+  void note(std::string_view line) { line_.note(line); }
   void finish();
 
  private:
   void draw();
-  void clear();
 
-  std::FILE* out_;
-  bool terminal_, colour_;
+  LiveLine line_;
+  bool colour_;
   unsigned width_;
   Progress last_;
   bool unshown_ = false;  // last_ has not been shown yet
   double next_seconds_;   // when to draw again
-  bool drawn_ = false;    // a progress line is on the terminal, and the next one overwrites it
 };
 
 }  // namespace gravac::train

@@ -19,5 +19,8 @@ using Settings = std::map<std::string, Setting, std::less<>>;  // by name of the
 // for a name that is not an option; the message suggests the nearest one.
 void add_variables(Settings& settings, std::span<const char* const> environment);
 void add_file(Settings& settings, const std::string& path);
+// The same for options that are settings already. --steps and --epochs both give the length of the run: if
+// `settings` has one of them, neither is added.
+void add(Settings& settings, Settings more);
 
 }  // namespace gravac::train
