@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/compare.h"
 #include "apps/compressors.h"
 #include "apps/demo.h"
 #include "apps/doctor.h"
@@ -76,6 +77,23 @@ CLI::App* add_demo(CLI::App& app, gravac::apps::DemoOptions& options) {
       ->capture_default_str();
   demo->add_option("--link", options.link, "Network to simulate: RATE,DELAY")->capture_default_str();
   return demo;
+}
+
+CLI::App* add_compare(CLI::App& app, gravac::apps::CompareOptions& options) {
+  CLI::App* compare = add_command(app, "compare", "Train all variants of an experiment and compare them in a table");
+  compare->add_option("EXPERIMENT", options.experiment, "TOML file with the variants (docs/compare.md)")->required();
+  compare->add_option("--out", options.out, "Folder for the files of all runs [runs/EXPERIMENT]")->type_name("DIR");
+  compare->add_option("--jobs", options.jobs, "Runs at a time")->check(CLI::Range(1, 1024))->capture_default_str();
+  compare
+      ->add_option("--data-dir", options.data_dir,
+                   "Folder with the data sets, each in a folder with its name, or one in the folder itself")
+      ->type_name("DIR");
+  compare->add_option("--set", options.set, "Option of train for all runs, over those of the file: steps=100")
+      ->type_name("NAME=VALUE")
+      ->allow_extra_args(false);
+  compare->add_flag("--keep-checkpoints", options.keep_checkpoints, "Keep the checkpoints of runs that have ended");
+  compare->add_flag("--dry-run", options.dry_run, "Print the command line of every run and exit");
+  return compare;
 }
 
 CLI::App* add_compressors(CLI::App& app, gravac::apps::CompressorsOptions& options) {
@@ -213,6 +231,8 @@ int main(int argc, char** argv) {
   CLI::App* simulate = add_simulate(app, simulate_options);
   gravac::apps::DemoOptions demo_options;
   CLI::App* demo = add_demo(app, demo_options);
+  gravac::apps::CompareOptions compare_options;
+  CLI::App* compare = add_compare(app, compare_options);
   gravac::apps::CompressorsOptions compressors;
   CLI::App* show = add_compressors(app, compressors);
   gravac::apps::ReportOptions report_options;
@@ -233,6 +253,7 @@ int main(int argc, char** argv) {
   }
   try {
     if (train->parsed()) return training.run({argv, argv + argc});
+    if (compare->parsed()) return gravac::apps::show_compare(compare_options);
     if (simulate->parsed()) return gravac::apps::show_simulate(simulate_options);
     if (report->parsed()) return gravac::apps::show_report(report_options);
     if (watch->parsed()) return gravac::apps::show_watch(watch_options);

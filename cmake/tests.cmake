@@ -152,6 +152,20 @@ if(TARGET gravac_program AND NOT CMAKE_CXX_FLAGS MATCHES sanitize)
   set_tests_properties(report PROPERTIES SKIP_RETURN_CODE 77 TIMEOUT 600)
 endif()
 
+# `gravac compare`: its parts, and the whole on a small experiment.
+if(NOT CMAKE_BUILD_TYPE STREQUAL Release)
+  foreach(name comparison experiment results tables)
+    add_executable(compare_${name}_test apps/compare/${name}_test.cc)
+    target_link_libraries(compare_${name}_test PRIVATE gravac_compare gravac_testing nlohmann_json::nlohmann_json)
+    target_compile_options(compare_${name}_test PRIVATE ${quick_to_compile})
+    add_test(NAME compare_${name} COMMAND compare_${name}_test)
+  endforeach()
+endif()
+if(TARGET gravac_program AND Torch_FOUND)
+  add_test(NAME compare COMMAND ${PROJECT_SOURCE_DIR}/tests/compare $<TARGET_FILE:gravac_program>)
+  set_tests_properties(compare PROPERTIES TIMEOUT 1200)
+endif()
+
 # Real processes over real backends.
 if(TARGET gravac_mpi AND TARGET gravac_gloo)
   add_library(rank OBJECT tests/rank.cc)

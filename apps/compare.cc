@@ -1,0 +1,265 @@
+#include "apps/compare.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <optional>
+
+#include "apps/catalog.h"
+#include "apps/compare/comparison.h"
+#include "apps/compare/experiment.h"
+#include "apps/compare/results.h"
+#include "apps/compare/runner.h"
+#include "apps/compare/tables.h"
+#include "apps/report/figures.h"
+#include "apps/report/page.h"
+#include "apps/report/run_folder.h"
+#include "gravac/util/clock.h"
+#include "gravac/util/require.h"
+#include "train/file.h"
+#include "train/launch.h"
+#include "train/progress_line.h"
+#include "train/run.h"
+
+namespace gravac::apps {
+namespace {
+
+namespace fs = std::filesystem;
+using compare::Result;
+using compare::Run;
+using compare::Task;
+using compare::Variant;
+
+// A run, and its place in the experiment.
+struct Place {
+  const Task* task;
+  const Variant* variant;
+  const Run* run;
+
+  std::string name() const {
+    return (task->name.empty() ? "" : task->name + ", ") + variant->name + ", seed " + run->seed;
+  }
+};
+
+std::vector<Place> places_of(const std::vector<Task>& tasks) {
+  std::vector<Place> all;
+  for (const Task& task : tasks) {
+    for (const Variant& variant : task.variants) {
+      for (const Run& run : variant.runs) all.push_back({&task, &variant, &run});
+    }
+  }
+  return all;
+}
+
+train::Settings settings_of(const std::vector<std::string>& words) {
+  train::Settings settings;
+  std::vector<std::string_view> names;
+  for (const train::TrainOption& option : train::option_table()) names.push_back(option.name);
+  for (const std::string& word : words) {
+    const std::size_t equals = word.find('=');
+    require(equals != word.npos, "--set: '", word, "' found, NAME=VALUE expected");
+    const std::string name = word.substr(0, equals);
+    require(std::ranges::find(names, name) != names.end(), "--set: no such option '", name, "'; did you mean '",
+            nearest(name, names), "'?");
+    settings[name] = {word.substr(equals + 1), "--set " + name};
+  }
+  return settings;
+}
+
+std::vector<Task> read_tasks(const CompareOptions& options, const std::string& out) {
+  const compare::Additions additions{
+      .out = out,
+      .settings = settings_of(options.set),
+      .data_dir = options.data_dir,
+      // Runs that share the machine share its cores.
+      .threads = options.jobs > 1 ? train::share_of_cores({.local_size = options.jobs}) : 0};
+  return read_experiment(options.experiment, additions, catalog());
+}
+
+// A word of a command line as a shell reads it.
+std::string for_shell(const std::string& word) {
+  const bool plain = word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                                            "-_=./,:+@%") == word.npos;
+  if (plain) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+void print_runs(const std::vector<Place>& places) {
+  for (const Place& place : places) {
+    std::string line = "gravac";
+    for (const std::string& word : arguments_of(*place.run)) line += " " + for_shell(word);
+    std::printf("%s\n", line.c_str());
+  }
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  train::File(path, O_WRONLY | O_CREAT | O_TRUNC).write(text);
+}
+
+// The comparison as a whole: which runs have ended, what they came to, how long the others will take.
+class Comparing {
+ public:
+  Comparing(const std::vector<Task>& tasks, const CompareOptions& options, std::string out)
+      : tasks_(tasks),
+        options_(options),
+        out_(std::move(out)),
+        places_(places_of(tasks)),
+        line_(stderr, train::terminal_of(stderr, nullptr).terminal) {
+    for (const Place& place : places_) {
+      if (auto result = compare::read_result(place.run->folder)) results_[place.run] = std::move(*result);
+    }
+  }
+
+  int run() {
+    std::vector<compare::Command> commands;
+    for (const Place& place : places_) {
+      if (results_.contains(place.run)) continue;
+      waiting_.push_back(place);
+      commands.push_back({arguments_of(*place.run), place.run->folder + "/log.txt"});
+    }
+    note(std::to_string(places_.size()) + " runs in " + out_ + "; done already: " + std::to_string(results_.size()));
+    const int signal = run_all(commands, options_.jobs,
+                               {.began = [&](std::size_t i) { began(i); },
+                                .ended = [&](std::size_t i, int code) { ended(i, code); },
+                                .tick = [&] { show(); }});
+    line_.finish();
+    write_tables();
+    write_reports();
+    std::fputs(to_markdown(comparisons()).c_str(), stdout);
+    std::printf("\nFiles: %s/comparison.md, comparison.json, report%s.html\n", out_.c_str(), tasks_.size() > 1 ? "-TASK" : "");
+    if (signal != 0) {
+      note("stopped; done: " + std::to_string(results_.size()) + " of " + std::to_string(places_.size()) +
+           " runs; the same command goes on from here");
+      return 128 + signal;
+    }
+    if (failed_ > 0) note("failed: " + std::to_string(failed_) + " of " + std::to_string(places_.size()) + " runs");
+    return failed_ > 0 ? 1 : 0;
+  }
+
+ private:
+  void began(std::size_t number) {
+    const Place& place = waiting_[number];
+    fs::create_directories(place.run->folder);
+    going_[number] = clock_.now();
+    if (!line_.terminal()) note("begun: " + place.name());
+  }
+
+  void ended(std::size_t number, int code) {
+    const Place& place = waiting_[number];
+    const double seconds = clock_.now() - going_[number];
+    going_.erase(number);
+    auto result = compare::read_result(place.run->folder);
+    if (code != 0 || !result) {
+      ++failed_;
+      const std::string log = place.run->folder + "/log.txt";
+      note("failed: " + place.name() + ": exit code " + std::to_string(code) + ": " + compare::last_line(log) +
+           " (" + log + ")");
+      return;
+    }
+    results_[place.run] = std::move(*result);
+    if (!options_.keep_checkpoints) fs::remove_all(place.run->folder + "/checkpoints");
+    run_seconds_ += seconds;
+    ++ended_here_;
+    note("done: " + place.name() + ", in " + train::duration(seconds) + (line_.terminal() ? "" : "; " + status()));
+    write_tables();
+  }
+
+  // "3 of 12 runs done, 2 going, about 4:10 left"
+  std::string status() const {
+    std::string text = std::to_string(results_.size()) + " of " + std::to_string(places_.size()) + " runs done";
+    if (failed_ > 0) text += ", " + std::to_string(failed_) + " failed";
+    if (!going_.empty()) text += ", " + std::to_string(going_.size()) + " going";
+    if (ended_here_ == 0) return text;
+    const double each = run_seconds_ / static_cast<double>(ended_here_);
+    double left = each * static_cast<double>(waiting_.size() - ended_here_ - failed_ - going_.size());
+    for (const auto& [number, began] : going_) left += std::max(0.0, each - (clock_.now() - began));
+    left /= static_cast<double>(options_.jobs);
+    return left > 0 ? text + ", about " + train::duration(left) + " left" : text;
+  }
+
+  void show() {
+    if (line_.terminal()) line_.draw(status());
+  }
+
+  void note(const std::string& text) { line_.note("gravac: " + text); }
+
+  std::vector<compare::Comparison> comparisons() const {
+    std::vector<compare::Comparison> all;
+    for (const Task& task : tasks_) {
+      std::vector<compare::Results> results(task.variants.size());
+      for (std::size_t i = 0; i < task.variants.size(); ++i) {
+        for (const Run& run : task.variants[i].runs) {
+          if (const auto found = results_.find(&run); found != results_.end()) results[i].push_back(found->second);
+        }
+      }
+      all.push_back(compare::compare(task, results));
+    }
+    return all;
+  }
+
+  void write_tables() const {
+    write_file(out_ + "/comparison.md", to_markdown(comparisons()));
+    write_file(out_ + "/comparison.json", to_json(comparisons()));
+  }
+
+  // A page for each task, with the first seed of each variant that has ended: more curves cannot be told apart.
+  void write_reports() {
+    for (const Task& task : tasks_) {
+      std::vector<report::Run> runs;
+      for (const Variant& variant : task.variants) {
+        const auto run = std::ranges::find_if(variant.runs, [&](const Run& one) { return results_.contains(&one); });
+        if (run == variant.runs.end()) continue;
+        runs.push_back(report::RunFolder(run->folder).run());
+        runs.back().name = variant.name + (variant.runs.size() > 1 ? ", seed " + run->seed : "");
+      }
+      const std::string name = tasks_.size() > 1 ? "report-" + fs::path(task.variants[0].runs[0].folder).parent_path().parent_path().filename().string() : "report";
+      try {
+        if (!runs.empty()) write_file(out_ + "/" + name + ".html", page(report::data_of(runs), report::PageKind::file));
+      } catch (const Error& error) {
+        note(error.what());  // built without uPlot
+        return;
+      }
+    }
+  }
+
+  const std::vector<Task>& tasks_;
+  const CompareOptions& options_;
+  std::string out_;
+  std::vector<Place> places_, waiting_;        // all runs; those that are to be made
+  std::map<const Run*, Result> results_;       // of runs that have ended
+  std::map<std::size_t, double> going_;        // when they began, by number in waiting_
+  std::size_t ended_here_ = 0, failed_ = 0;
+  double run_seconds_ = 0;  // of runs that have ended here
+  SteadyClock clock_;
+  train::LiveLine line_;
+};
+
+}  // namespace
+
+int show_compare(const CompareOptions& options) {
+  if (catalog().models.empty()) return train::run({}, {});  // built without torch: prints that and fails
+  const std::string out =
+      options.out.empty() ? "runs/" + fs::path(options.experiment).stem().string() : options.out;
+  std::vector<Task> tasks;
+  try {
+    tasks = read_tasks(options, out);
+    for (const Place& place : places_of(tasks)) check_folder(*place.run, catalog());
+  } catch (const Error& error) {
+    std::fprintf(stderr, "gravac: %s\n", error.what());
+    return 2;
+  }
+  if (options.dry_run) {
+    print_runs(places_of(tasks));
+    return 0;
+  }
+  fs::create_directories(out);
+  return Comparing(tasks, options, out).run();
+}
+
+}  // namespace gravac::apps
