@@ -58,6 +58,9 @@ std::vector<OptionInfo> make_engine_options() {
        "Choose entries per layer or over the whole gradient (default: as the policy needs)"},
       {kCompressionOptions, "values", choice, "fp32|fp16|bf16|int8|int4", "fp32",
        "Format in which values are sent"},
+      {kCompressionOptions, "positions", choice, "coded|int64", "coded",
+       "Format in which the positions of chosen entries are sent: as short as possible (coded), or in 8 bytes each, as "
+       "in the paper (int64)"},
       {kCompressionOptions, "exchange", choice, choices_from(routes()), "auto",
        "Route by which workers exchange the chosen entries"},
       {kCompressionOptions, "memory", choice, "residual|momentum", "residual",
@@ -169,6 +172,7 @@ void check_compressor(const OptionReader& reader, std::string_view compressor, b
   };
   if (reader.given("granularity")) refuse("granularity");
   if (reader.text("memory") != "residual") refuse("memory");
+  if (reader.text("positions") != "coded") refuse("positions");
   const Values values = values_from_string(reader.text("values"));
   if (info.as_payloads && values != Values::fp32) refuse("values");
   require(values <= Values::bf16, "options: values '", to_string(values), "' found; compressor ", info.name,
@@ -182,7 +186,8 @@ std::vector<std::string> compressors_of(const OptionReader& reader) {
   const std::string name = reader.text("compressor");
   if (name != kAuto) return {name};
   const bool for_selectors = reader.given("granularity") || reader.text("memory") != "residual" ||
-                             reader.text("values") != "fp32" || reader.text("exchange") == "shared";
+                             reader.text("values") != "fp32" || reader.text("positions") != "coded" ||
+                             reader.text("exchange") == "shared";
   if (reader.text("policy") != "progress" || for_selectors) return {"topk"};
   const bool handed_over = reader.text("optimizer") == "sgd" && reader.text("hand-over") == "momentum";
   if (handed_over) return {"topk", "quantise"};
@@ -260,6 +265,7 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
   out.step.threads = reader.number<unsigned>("threads");
   out.step.seed = reader.number<std::uint64_t>("seed");
   out.values = values_from_string(reader.text("values"));
+  out.positions = positions_from_string(reader.text("positions"));
   out.route = route_from_string(reader.text("exchange"));
   const bool momentum_memory = reader.choice("memory") == "momentum";
   out.hand_over = reader.choice("hand-over") == "momentum";

@@ -254,6 +254,7 @@ std::vector<Setting> settings() {
                                       "compressor=topk exchange=dense",
                                       "policy=static factor=10 exchange=reduce-scatter values=int8",
                                       "policy=static factor=10 exchange=all-gather values=int4",
+                                      "policy=static factor=10 exchange=all-gather positions=int64 granularity=layer",
                                       "compressor=topk granularity=layer values=bf16",
                                       "feedback=false",
                                       "memory=momentum exchange=all-gather",

@@ -41,6 +41,7 @@ void write_messages(const std::string& folder) {
       write(folder, wire.encode(sparse, {1, 2, 0, 400}, values));
       sparse.positions.back() = 3999;  // a long gap
       write(folder, wire.encode(sparse, {1, 2, 0, 4000}, values));
+      write(folder, wire.encode(sparse, {1, 2, 0, 4000}, values, Positions::int64));
     }
   }
 }

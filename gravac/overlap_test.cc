@@ -132,6 +132,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values("policy=dense", "policy=static factor=10 granularity=layer exchange=all-gather",
                       "policy=static factor=50 granularity=layer exchange=all-gather compressor=dgc",
                       "policy=static factor=10 granularity=layer exchange=all-gather values=fp16",
+                      "policy=static factor=10 granularity=layer exchange=all-gather positions=int64",
                       "policy=static factor=10 granularity=layer compressor=randomk",
                       "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=2 exchange=all-gather",
                       "policy=static factor=10 granularity=layer exchange=all-gather memory=momentum "

@@ -102,7 +102,8 @@ Facts Round::facts() const {
                  {"seed", std::to_string(options_.step.seed)},
                  {"memory", options_.momentum ? "momentum" : "residual"},
                  {"exchange", options_.route ? std::string(to_string(*options_.route)) : "auto"},
-                 {"values", std::string(to_string(options_.values))}};
+                 {"values", std::string(to_string(options_.values))},
+                 {"positions", std::string(to_string(options_.positions))}};
   facts.insert(facts.end(), options_.facts.begin(), options_.facts.end());
   return facts;
 }

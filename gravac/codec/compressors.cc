@@ -21,7 +21,7 @@ std::unique_ptr<Codec> make(const Layout& layout, const EngineOptions& options, 
 
 PayloadModel selected(const Layout& layout, const EngineOptions& options, std::size_t buckets) {
   return selecting_payloads(layout.entries(), options.values,
-                            selector_info(options.step.compressor).shared_positions, buckets);
+                            selector_info(options.step.compressor).shared_positions, buckets, options.positions);
 }
 
 // The shares of momentum come from training runs: the accuracy at several effective momenta, for each factor.

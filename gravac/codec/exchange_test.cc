@@ -261,6 +261,9 @@ TEST(BytesPerEntry, IsWhatTheWireTakes) {
       const auto bytes = static_cast<double>(wire.encode(sparse, {.entries = 1'000'000}, values).size());
       EXPECT_NEAR(bytes_per_entry(factor, values), bytes / static_cast<double>(sparse.size()), 0.06)
           << factor << " " << to_string(values);
+      const auto wide = wire.encode(sparse, {.entries = 1'000'000}, values, Positions::int64).size();
+      EXPECT_NEAR(bytes_per_entry(factor, values, Positions::int64),
+                  static_cast<double>(wide) / static_cast<double>(sparse.size()), 0.06);
     }
   }
 }

@@ -48,6 +48,7 @@ struct EngineOptions {
   std::optional<MomentumOptions> momentum;  // keep a velocity, as DGC does; nothing: a plain residual
   std::optional<Route> route;               // nothing: the one predicted to be quickest, step by step
   Values values = Values::fp32;             // of sparse entries on the wire
+  Positions positions = Positions::coded;   // of sparse entries on the wire
   bool hand_over = true;                    // reports tell an SGD to use less momentum in compressed steps
   std::optional<double> effective_momentum;  // what it should use in them; nothing: as the compressor says
   Facts facts;                              // more that must be equal on all ranks, by name

@@ -149,6 +149,8 @@ TEST(QuantisingCodec, OptionsThatDoNotFitAreRefusedByName) {
             "options: bits is for policy static, 'progress' found; other policies choose the factor themselves");
   EXPECT_EQ(refusal("compressor=quantise values=fp16"),
             "options: values is for compressors that choose entries, 'quantise' found");
+  EXPECT_EQ(refusal("compressor=quantise positions=int64"),
+            "options: positions is for compressors that choose entries, 'quantise' found");
   EXPECT_EQ(refusal("compressor=quantise memory=momentum"),
             "options: memory is for compressors that choose entries, 'quantise' found");
   EXPECT_EQ(refusal("compressor=fp16 policy=accordion"),

@@ -18,7 +18,7 @@ StepState step_state(std::span<const double> numbers) {
 SelectingCodec::SelectingCodec(const Layout& layout, const EngineOptions& options, Comm& comm, Clock& clock)
     : ResidualCodec(layout, options, comm, clock),
       step_(layout, options.step),
-      coder_(layout.entries(), options.values) {
+      coder_(layout.entries(), options.values, options.positions) {
   if (options.momentum) momentum_.emplace(layout.entries(), *options.momentum);
 }
 
@@ -113,15 +113,15 @@ void SelectingCodec::restore(std::span<const double> numbers) {
   restart();
 }
 
-// Values, positions that are taken to be independent, and in each bucket the header of 48 bytes
+// Values, coded positions that are taken to be independent or 64-bit ones, and in each bucket the header of 48 bytes
 // (docs/wire_format.md).
 PayloadModel selecting_payloads(std::size_t entries, Values values, bool shared_positions,
-                                std::size_t buckets) {
+                                std::size_t buckets, Positions positions) {
   const auto n = static_cast<double>(entries);
   PayloadModel model;
   model.numbers = [n](double factor) { return std::max(1.0, n / factor); };
   model.bytes = [=](double numbers) {
-    return numbers * bytes_per_entry(n / std::max(numbers, 1.0), values) +
+    return numbers * bytes_per_entry(n / std::max(numbers, 1.0), values, positions) +
            48 * static_cast<double>(buckets);
   };
   model.decoded = [](double numbers) { return numbers; };

@@ -48,6 +48,6 @@ class SelectingCodec final : public ResidualCodec {
 
 // What a compressor that selects entries sends: for predictions.
 PayloadModel selecting_payloads(std::size_t entries, Values values, bool shared_positions,
-                                std::size_t buckets);
+                                std::size_t buckets, Positions positions = Positions::coded);
 
 }  // namespace gravac

@@ -25,6 +25,7 @@ enum Form : std::uint8_t {
   kBitmap = 1,     // positions and values; a bit for each entry of the part
   kAll = 2,        // no positions; a value for every entry, 0 if it was not chosen
   kQuantised = 3,  // scales and codes of all entries
+  kInt64 = 4,      // positions and values; positions as 64-bit integers
 };
 
 // The first 48 bytes of a message, in memory as on the wire. All fields lie at multiples of their size, so

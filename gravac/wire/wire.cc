@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "gravac/util/require.h"
 #include "gravac/wire/dequantise_kernels.h"
@@ -20,6 +21,8 @@ namespace {
 std::size_t bitmap_bytes(std::size_t entries) {
   return (entries + 7) / 8;
 }
+
+constexpr std::size_t kInt64Bytes = 8;  // of a position in the form kInt64
 
 // How int8 and int4 values are quantised.
 Format format_of(Values values) {
@@ -116,9 +119,29 @@ std::uint8_t Wire::append_positions(SparseView sparse, const Stamp& stamp, Value
   return form;
 }
 
-std::span<const std::byte> Wire::encode(SparseView sparse, const Stamp& stamp, Values values) {
+void Wire::append_int64_positions(SparseView sparse, const Stamp& stamp) {
+  std::byte* body = message_.data() + size_;
+  for (std::size_t i = 0; i < sparse.size(); ++i) {
+    const std::int64_t position = sparse.positions[i] - stamp.begin;
+    std::memcpy(body + kInt64Bytes * i, &position, kInt64Bytes);
+  }
+  message_[offsetof(Header, form)] = std::byte{kInt64};
+  write_at(offsetof(Header, positions_bytes), kInt64Bytes * sparse.size());
+  size_ += kInt64Bytes * sparse.size();
+}
+
+std::span<const std::byte> Wire::encode(SparseView sparse, const Stamp& stamp, Values values, Positions positions) {
   const std::size_t count = sparse.size(), entries = stamp.entries;
   require(count <= entries, "wire: ", count, " positions found, at most ", entries, " expected");
+  if (positions == Positions::int64) {
+    // The header has 32 bits for the length of the positions.
+    constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max() / kInt64Bytes;
+    require(count <= kMost, "wire: ", count, " positions of 64 bits found, at most ", kMost, " expected");
+    begin(values, stamp, count, kInt64Bytes * count + bytes_of(values, count));
+    append_int64_positions(sparse, stamp);
+    append_values(sparse.values, values);
+    return finish();
+  }
   const std::size_t bound = std::max(packed_bound(count), bitmap_bytes(entries)) +
                             bytes_of(values, std::max(count, std::min(entries, 2 * count)));
   begin(values, stamp, count, bound);
@@ -144,7 +167,7 @@ OpenMessage open(std::span<const std::byte> message, const Stamp& stamp) {
   const OpenMessage opened = open_message(message, stamp);
   const Header& header = opened.header;
   require(header.form != kQuantised, "wire: quantised message found, chosen entries expected");
-  require(header.form <= kAll && header.values < std::size(kEveryValues), "wire: unknown form ",
+  require(header.form <= kInt64 && header.values < std::size(kEveryValues), "wire: unknown form ",
           int{header.form}, " or values ", int{header.values});
   require(header.positions_bytes <= opened.body.size() &&
               opened.body.size() - header.positions_bytes ==
@@ -174,6 +197,10 @@ std::size_t Wire::read_positions(const OpenMessage& opened) {
     require(used == bytes.size(), "wire: positions take ", used, " bytes, ", bytes.size(), " expected");
     return used;
   }
+  if (header.form == kInt64) {
+    read_int64_positions(bytes, opened);
+    return bytes.size();
+  }
   require(header.form == kBitmap && bytes.size() == bitmap_bytes(header.entries), "wire: bitmap of ",
           bytes.size(), " bytes found, ", bitmap_bytes(header.entries), " expected");
   positions_.clear();
@@ -186,6 +213,22 @@ std::size_t Wire::read_positions(const OpenMessage& opened) {
   require(positions_.size() == header.count && (positions_.empty() || positions_.back() < header.entries),
           "wire: bitmap names ", positions_.size(), " entries, ", header.count, " expected");
   return bytes.size();
+}
+
+void Wire::read_int64_positions(std::span<const std::byte> bytes, const OpenMessage& opened) {
+  const Header& header = opened.header;
+  require(bytes.size() == kInt64Bytes * header.count, "wire: ", bytes.size(), " bytes of positions found, ",
+          kInt64Bytes * header.count, " expected");
+  positions_.resize(header.count);
+  std::int64_t least = 0;
+  for (std::size_t i = 0; i < positions_.size(); ++i) {
+    std::int64_t position;
+    std::memcpy(&position, bytes.data() + kInt64Bytes * i, kInt64Bytes);
+    require(position >= least && position < std::int64_t{header.entries}, "wire: position ", position, " found, ", least,
+            " to ", header.entries, " expected");
+    positions_[i] = static_cast<std::uint32_t>(position);
+    least = position + 1;
+  }
 }
 
 namespace {

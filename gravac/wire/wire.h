@@ -18,9 +18,10 @@ namespace gravac {
 // allocates nothing. Used by one thread at a time.
 class Wire {
  public:
-  // The message for `sparse`, valid until the next call of any function. Positions are written in the
+  // The message for `sparse`, valid until the next call of any function. Coded positions are written in the
   // shortest of three forms. REQUIRES: positions strictly ascending, within the stamp's part.
-  std::span<const std::byte> encode(SparseView sparse, const Stamp& stamp, Values values);
+  std::span<const std::byte> encode(SparseView sparse, const Stamp& stamp, Values values,
+                                    Positions positions = Positions::coded);
 
   // The values that receivers of the last encoded message get, one for each value passed in. They differ from
   // those passed in by rounding, which the sender keeps in its residual.
@@ -37,10 +38,12 @@ class Wire {
   void begin(Values values, const Stamp& stamp, std::size_t count, std::size_t body_bound);
   void write_at(std::size_t offset, std::size_t value);
   std::uint8_t append_positions(SparseView sparse, const Stamp& stamp, Values values);
+  void append_int64_positions(SparseView sparse, const Stamp& stamp);
   void append_values(std::span<const float> values, Values form);
   void append_codes(std::span<const float> values, Values form, std::byte* out);
   std::span<const std::byte> finish();
   std::size_t read_positions(const OpenMessage& opened);
+  void read_int64_positions(std::span<const std::byte> bytes, const OpenMessage& opened);
   void read_values(std::span<const std::byte> bytes, const OpenMessage& opened, std::size_t count);
 
   std::vector<std::byte> message_;  // the message being written; longer than it, so that it need not grow

@@ -30,14 +30,20 @@ Sparse every(std::size_t stride, std::uint32_t begin, std::uint32_t entries, flo
   return sparse;
 }
 
-TEST(Wire, AddsWhatWasEncodedTimesTheScale) {
+constexpr Positions kEveryPositions[] = {Positions::coded, Positions::int64};
+
+class EveryPositions : public ::testing::TestWithParam<Positions> {};
+INSTANTIATE_TEST_SUITE_P(Wire, EveryPositions, ::testing::ValuesIn(kEveryPositions),
+                         [](const auto& one) { return std::string(to_string(one.param)); });
+
+TEST_P(EveryPositions, AddsWhatWasEncodedTimesTheScale) {
   Wire sender, receiver;
   for (const Values values : kEveryValues) {
     for (const std::uint32_t entries : {1u, 7u, 8u, 9u, 1000u, 65'537u}) {
       for (const std::size_t stride : {1, 2, 3, 10, 1000}) {
         const Stamp stamp{.step = 5, .plan = 77, .begin = 3000, .entries = entries};
         const Sparse sparse = every(stride, 3000, entries);
-        const auto message = sender.encode(sparse, stamp, values);
+        const auto message = sender.encode(sparse, stamp, values, GetParam());
         std::vector<float> dense(entries, 1), expected(entries, 1);
         for (std::size_t i = 0; i < sparse.size(); ++i) {
           expected[sparse.positions[i] - 3000] += 0.25f * sender.decoded()[i];
@@ -49,14 +55,14 @@ TEST(Wire, AddsWhatWasEncodedTimesTheScale) {
   }
 }
 
-TEST(Wire, MessagesWithoutEntriesAreValid) {
+TEST_P(EveryPositions, MessagesWithoutEntriesAreValid) {
   Wire wire;
   const Stamp stamp{.step = 1, .entries = 10};
   std::vector<float> dense(10, 3);
-  EXPECT_EQ(wire.decode_add(wire.encode(Sparse{}, stamp, Values::fp16), stamp, 1, dense), 0u);
+  EXPECT_EQ(wire.decode_add(wire.encode(Sparse{}, stamp, Values::fp16, GetParam()), stamp, 1, dense), 0u);
   EXPECT_EQ(dense, std::vector<float>(10, 3));
   const Stamp nothing{.step = 1};
-  EXPECT_EQ(wire.decode_add(wire.encode(Sparse{}, nothing, Values::fp32), nothing, 1, {}), 0u);
+  EXPECT_EQ(wire.decode_add(wire.encode(Sparse{}, nothing, Values::fp32, GetParam()), nothing, 1, {}), 0u);
 }
 
 TEST(Wire, ChoosesTheShortestForm) {
@@ -67,6 +73,36 @@ TEST(Wire, ChoosesTheShortestForm) {
   EXPECT_EQ(body(1), 2 * 8000u);         // all of them: no positions at all
   EXPECT_LE(body(2), 1000 + 2 * 4000u);  // half of them: at most a bitmap
   EXPECT_LT(body(100), 80 * 3 + 2 * 80u);
+}
+
+TEST(Wire, TakesTwelveBytesForAnEntryInThePapersForm) {
+  Wire wire;
+  for (const std::size_t stride : {1, 2, 100}) {
+    const Sparse sparse = every(stride, 0, 8000);
+    EXPECT_EQ(wire.encode(sparse, {.entries = 8000}, Values::fp32, Positions::int64).size(), 48 + 12 * sparse.size());
+  }
+}
+
+// With a valid checksum. The positions are 0, 3, 6 and so on.
+TEST(Wire, RefusesInt64PositionsThatDoNotAscendWithinThePart) {
+  Wire wire;
+  const Stamp stamp{.step = 2, .plan = 3, .begin = 50, .entries = 100};
+  const auto message = copy(wire.encode(every(3, 50, 100), stamp, Values::fp32, Positions::int64));
+  std::vector<float> dense(100, 0);
+  const auto with = [&](std::size_t index, std::int64_t position) {
+    auto other = message;
+    std::memcpy(other.data() + 48 + 8 * index, &position, 8);
+    seal_message(other);
+    return other;
+  };
+  for (const std::int64_t position : {std::int64_t{-1}, std::int64_t{3}, std::int64_t{9}, std::int64_t{100},
+                                      std::int64_t{1} << 32, std::numeric_limits<std::int64_t>::max(),
+                                      std::numeric_limits<std::int64_t>::min()}) {
+    EXPECT_THROW(wire.decode_add(with(2, position), stamp, 1, dense), Error) << position;
+  }
+  EXPECT_THROW(wire.decode_add(with(33, 100), stamp, 1, dense), Error) << "the last one";
+  EXPECT_EQ(dense, std::vector<float>(100, 0));
+  EXPECT_EQ(wire.decode_add(with(2, 7), stamp, 1, dense), 34u);
 }
 
 TEST(Wire, RoundingIsSmallAndReportedByDecoded) {
@@ -119,7 +155,7 @@ TEST(Wire, RefusesFormsItDoesNotKnow) {
   const Stamp stamp{.step = 2, .plan = 3, .entries = 100};
   const auto message = copy(wire.encode(every(3, 0, 100), stamp, Values::fp32));
   std::vector<float> dense(100, 0);
-  for (const auto& [at, value] : {std::pair{5, 4}, {5, 255}, {6, 5}}) {  // the form, the form, the values
+  for (const auto& [at, value] : {std::pair{5, 5}, {5, 255}, {6, 5}}) {  // the form, the form, the values
     auto other = message;
     other[static_cast<std::size_t>(at)] = static_cast<std::byte>(value);
     seal_message(other);
@@ -180,11 +216,11 @@ TEST(Wire, RefusesAnotherStepPlanOrPart) {
   EXPECT_EQ(wire.decode_add(message, stamp, 1, dense), 34u);
 }
 
-TEST(Wire, NoticesEveryFlippedBitAndEveryMissingByte) {
+TEST_P(EveryPositions, NoticesEveryFlippedBitAndEveryMissingByte) {
   Wire wire;
   const Stamp stamp{.step = 9, .plan = 1, .entries = 200};
   for (const Values values : kEveryValues) {
-    const auto message = copy(wire.encode(every(5, 0, 200), stamp, values));
+    const auto message = copy(wire.encode(every(5, 0, 200), stamp, values, GetParam()));
     std::vector<float> dense(200, 0);
     for (std::size_t bit = 0; bit < 8 * message.size(); ++bit) {
       auto damaged = message;
@@ -223,6 +259,9 @@ TEST(Wire, GoldenBytesDoNotChange) {
   EXPECT_EQ(hex_of(wire.encode(coarse, part, Values::int4)),
             "47564143020004000100000010000000030000000200000002010000000000000b0a000000000000707e4a91e439ca42"
             "a113803f0e050700");
+  EXPECT_EQ(hex_of(wire.encode(few, part, Values::fp32, Positions::int64)),
+            "47564143020400000100000010000000030000001800000002010000000000000b0a000000000000d4ffc5199611f997"
+            "0100000000000000020000000000000008000000000000000000803f000000c00000003f");
   Sparse far = every(2, 1, 39);  // 1, 3, 5 ... 39
   far.positions.push_back(1'000'000);
   far.values.push_back(1);

@@ -8,8 +8,9 @@
 
 namespace gravac {
 
-double bytes_per_entry(double factor, Values values) {
+double bytes_per_entry(double factor, Values values, Positions positions) {
   const double value = static_cast<double>(bytes_of(values, kRun)) / kRun;
+  if (positions == Positions::int64) return 8 + value;
   if (!(factor > 1)) return value;
   // Independent positions, as packing.h writes them: low bits, a one and the mean quotient, five
   // bits a block; or a bitmap. Positions that keep together take less.
@@ -33,7 +34,7 @@ std::span<const std::byte> SparseCoder::encode(const Stamp& part) {
   const std::size_t begin = at(part.begin), end = at(std::uint64_t{part.begin} + part.entries);
   const SparseView share{mine_.positions.subspan(begin, end - begin),
                          mine_.values.subspan(begin, end - begin)};
-  const auto message = wire_.encode(share, part, values_);
+  const auto message = wire_.encode(share, part, values_, form_);
   if (values_ != Values::fp32 && !residual_.empty()) {
     decoded_.resize(mine_.size());
     std::ranges::copy(wire_.decoded(), decoded_.begin() + static_cast<std::ptrdiff_t>(begin));
@@ -51,7 +52,7 @@ void SparseCoder::arrives() {
 std::span<const std::byte> SparseCoder::encode_sums(std::span<const float> sums, const Stamp& part,
                                                     std::size_t ranks, std::size_t arrived) {
   choose_sums(sums, part, std::max<std::size_t>(1, 2 * arrived / ranks));
-  const auto message = wire_.encode(reduced_, part, values_);
+  const auto message = wire_.encode(reduced_, part, values_, form_);
   const std::span<const float> decoded = wire_.decoded();
   for (std::size_t i = 0; i < decoded.size() && !residual_.empty(); ++i) {
     residual_[reduced_.positions[i]] += reduced_.values[i] - decoded[i];

@@ -13,12 +13,13 @@
 namespace gravac {
 
 // How many bytes a kept entry takes at a factor, if it is kept independently of others.
-double bytes_per_entry(double factor, Values values);
+double bytes_per_entry(double factor, Values values, Positions positions = Positions::coded);
 
 // Messages of chosen entries, as positions and values.
 class SparseCoder final : public Coder {
  public:
-  SparseCoder(std::size_t entries, Values values) : entries_(entries), values_(values) {}
+  SparseCoder(std::size_t entries, Values values, Positions positions = Positions::coded)
+      : entries_(entries), values_(values), form_(positions) {}
 
   // What to send next. `residual` gets what of it is not sent after all, unless it is empty: rounding and,
   // when ranks add up shares, sums too small to be sent on. REQUIRES: both stay where they are meanwhile.
@@ -51,6 +52,7 @@ class SparseCoder final : public Coder {
 
   std::size_t entries_;
   Values values_;
+  Positions form_;  // of positions
   Wire wire_;
   Shares shares_;
   SparseView mine_;
