@@ -19,6 +19,7 @@
 #include "apps/report/page.h"
 #include "apps/report/run_folder.h"
 #include "gravac/util/clock.h"
+#include "gravac/util/names.h"
 #include "gravac/util/require.h"
 #include "train/file.h"
 #include "train/launch.h"
@@ -45,9 +46,11 @@ struct Place {
   }
 };
 
-std::vector<Place> places_of(const std::vector<Task>& tasks) {
+// Of all tasks, or of those that are named.
+std::vector<Place> places_of(const std::vector<Task>& tasks, const std::vector<std::string>& names = {}) {
   std::vector<Place> all;
   for (const Task& task : tasks) {
+    if (!names.empty() && std::ranges::find(names, task.name) == names.end()) continue;
     for (const Variant& variant : task.variants) {
       for (const Run& run : variant.runs) all.push_back({&task, &variant, &run});
     }
@@ -80,6 +83,15 @@ std::vector<Task> read_tasks(const CompareOptions& options, const std::string& o
   return read_experiment(options.experiment, additions, catalog());
 }
 
+// Throws Error if one of the names is not that of a task.
+void check_names(const std::vector<std::string>& names, const std::vector<Task>& tasks) {
+  const std::vector<std::string_view> known = names_of(tasks);
+  for (const std::string& name : names) {
+    require(std::ranges::find(known, name) != known.end(), "--task: no such task '", name, "'; did you mean '",
+            nearest(name, known), "'?");
+  }
+}
+
 // A word of a command line as a shell reads it.
 std::string for_shell(const std::string& word) {
   const bool plain = word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
@@ -109,9 +121,9 @@ class Comparing {
       : tasks_(tasks),
         options_(options),
         out_(std::move(out)),
-        places_(places_of(tasks)),
+        places_(places_of(tasks, options.tasks)),
         line_(stderr, train::terminal_of(stderr, nullptr).terminal) {
-    for (const Place& place : places_) {
+    for (const Place& place : places_of(tasks)) {
       if (auto result = compare::read_result(place.run->folder)) results_[place.run] = std::move(*result);
     }
   }
@@ -123,7 +135,7 @@ class Comparing {
       waiting_.push_back(place);
       commands.push_back({arguments_of(*place.run), place.run->folder + "/log.txt"});
     }
-    note(std::to_string(places_.size()) + " runs in " + out_ + "; done already: " + std::to_string(results_.size()));
+    note(std::to_string(places_.size()) + " runs in " + out_ + "; done already: " + std::to_string(done()));
     const int signal = run_all(commands, options_.jobs,
                                {.began = [&](std::size_t i) { began(i); },
                                 .ended = [&](std::size_t i, int code) { ended(i, code); },
@@ -134,7 +146,7 @@ class Comparing {
     std::fputs(to_markdown(comparisons()).c_str(), stdout);
     std::printf("\nFiles: %s/comparison.md, comparison.json, report%s.html\n", out_.c_str(), tasks_.size() > 1 ? "-TASK" : "");
     if (signal != 0) {
-      note("stopped; done: " + std::to_string(results_.size()) + " of " + std::to_string(places_.size()) +
+      note("stopped; done: " + std::to_string(done()) + " of " + std::to_string(places_.size()) +
            " runs; the same command goes on from here");
       return 128 + signal;
     }
@@ -143,6 +155,8 @@ class Comparing {
   }
 
  private:
+  std::size_t done() const { return places_.size() - waiting_.size() + ended_here_; }
+
   void began(std::size_t number) {
     const Place& place = waiting_[number];
     fs::create_directories(place.run->folder);
@@ -172,7 +186,7 @@ class Comparing {
 
   // "3 of 12 runs done, 2 going, about 4:10 left"
   std::string status() const {
-    std::string text = std::to_string(results_.size()) + " of " + std::to_string(places_.size()) + " runs done";
+    std::string text = std::to_string(done()) + " of " + std::to_string(places_.size()) + " runs done";
     if (failed_ > 0) text += ", " + std::to_string(failed_) + " failed";
     if (!going_.empty()) text += ", " + std::to_string(going_.size()) + " going";
     if (ended_here_ == 0) return text;
@@ -231,7 +245,7 @@ class Comparing {
   const std::vector<Task>& tasks_;
   const CompareOptions& options_;
   std::string out_;
-  std::vector<Place> places_, waiting_;        // all runs; those that are to be made
+  std::vector<Place> places_, waiting_;        // the runs that were asked for; those that had not ended yet
   std::map<const Run*, Result> results_;       // of runs that have ended
   std::map<std::size_t, double> going_;        // when they began, by number in waiting_
   std::size_t ended_here_ = 0, failed_ = 0;
@@ -249,13 +263,14 @@ int show_compare(const CompareOptions& options) {
   std::vector<Task> tasks;
   try {
     tasks = read_tasks(options, out);
+    check_names(options.tasks, tasks);
     for (const Place& place : places_of(tasks)) check_folder(*place.run, catalog());
   } catch (const Error& error) {
     std::fprintf(stderr, "gravac: %s\n", error.what());
     return 2;
   }
   if (options.dry_run) {
-    print_runs(places_of(tasks));
+    print_runs(places_of(tasks, options.tasks));
     return 0;
   }
   fs::create_directories(out);

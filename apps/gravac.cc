@@ -88,6 +88,9 @@ CLI::App* add_compare(CLI::App& app, gravac::apps::CompareOptions& options) {
       ->add_option("--data-dir", options.data_dir,
                    "Folder with the data sets, each in a folder with its name, or one in the folder itself")
       ->type_name("DIR");
+  compare->add_option("--task", options.tasks, "Make the runs of this task only; may be given several times")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   compare->add_option("--set", options.set, "Option of train for all runs, over those of the file: steps=100")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);

@@ -225,6 +225,7 @@ Json row_json(const Row& row) {
 std::string to_markdown(const std::vector<Comparison>& comparisons) {
   std::string text;
   for (const Comparison& one : comparisons) {
+    if (comparisons.size() > 1 && std::ranges::all_of(one.rows, [](const Row& row) { return row.seeds == 0; })) continue;
     if (!text.empty()) text += "\n";
     if (!one.task.empty()) text += "## " + one.task + "\n\n";
     text += target_sentence(one) + "\n" + results_table(one) + "\nSent by each worker:\n\n" + traffic_table(one);
