@@ -58,25 +58,10 @@ std::vector<Place> places_of(const std::vector<Task>& tasks, const std::vector<s
   return all;
 }
 
-train::Settings settings_of(const std::vector<std::string>& words) {
-  train::Settings settings;
-  std::vector<std::string_view> names;
-  for (const train::TrainOption& option : train::option_table()) names.push_back(option.name);
-  for (const std::string& word : words) {
-    const std::size_t equals = word.find('=');
-    require(equals != word.npos, "--set: '", word, "' found, NAME=VALUE expected");
-    const std::string name = word.substr(0, equals);
-    require(std::ranges::find(names, name) != names.end(), "--set: no such option '", name, "'; did you mean '",
-            nearest(name, names), "'?");
-    settings[name] = {word.substr(equals + 1), "--set " + name};
-  }
-  return settings;
-}
-
 std::vector<Task> read_tasks(const CompareOptions& options, const std::string& out) {
   const compare::Additions additions{
       .out = out,
-      .settings = settings_of(options.set),
+      .settings = compare::settings_of(options.set),
       .data_dir = options.data_dir,
       // Runs that share the machine share its cores.
       .threads = options.jobs > 1 ? train::share_of_cores({.local_size = options.jobs}) : 0};
@@ -232,7 +217,7 @@ class Comparing {
         runs.push_back(report::RunFolder(run->folder).run());
         runs.back().name = variant.name + (variant.runs.size() > 1 ? ", seed " + run->seed : "");
       }
-      const std::string name = tasks_.size() > 1 ? "report-" + fs::path(task.variants[0].runs[0].folder).parent_path().parent_path().filename().string() : "report";
+      const std::string name = tasks_.size() > 1 ? "report-" + task.folder : "report";
       try {
         if (!runs.empty()) write_file(out_ + "/" + name + ".html", page(report::data_of(runs), report::PageKind::file));
       } catch (const Error& error) {

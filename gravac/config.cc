@@ -265,7 +265,7 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
   out.step.threads = reader.number<unsigned>("threads");
   out.step.seed = reader.number<std::uint64_t>("seed");
   out.values = values_from_string(reader.text("values"));
-  out.positions = positions_from_string(reader.text("positions"));
+  out.positions = reader.choice("positions") == "int64" ? Positions::int64 : Positions::coded;
   out.route = route_from_string(reader.text("exchange"));
   const bool momentum_memory = reader.choice("memory") == "momentum";
   out.hand_over = reader.choice("hand-over") == "momentum";

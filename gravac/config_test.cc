@@ -86,6 +86,12 @@ TEST(Config, ReadsEveryPolicyAndItsOptions) {
   EXPECT_EQ(momentum.options.route, Route::all_gather);
 }
 
+TEST(Config, KnowsHowPositionsAreSent) {
+  EXPECT_EQ(make_setup({}, Layout(10), 4).options.positions, Positions::coded);
+  EXPECT_EQ(make_setup({{"positions", "int64"}}, Layout(10), 4).options.positions, Positions::int64);
+  EXPECT_NE(refusal("positions=int32").find("coded or int64 expected"), std::string::npos) << refusal("positions=int32");
+}
+
 TEST(Config, NamesTheNearestKnownOption) {
   EXPECT_EQ(refusal("compresor=topk"), "options: no such option 'compresor'; did you mean 'compressor'?");
   EXPECT_EQ(refusal("epsilom=1"), "options: no such option 'epsilom'; did you mean 'epsilon'?");

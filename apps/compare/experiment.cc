@@ -48,6 +48,21 @@ std::string suggestion(const std::string& word, const std::vector<std::string_vi
   return "'" + word + "'; did you mean '" + std::string(nearest(word, names)) + "'?";
 }
 
+const std::vector<std::string_view>& option_names() {
+  static const std::vector<std::string_view> names = names_of(train::option_table());
+  return names;
+}
+
+// Throws Error if users may not set this option; `where` says where they did.
+void check_option(const std::string& name, const std::string& where) {
+  const auto& names = option_names();
+  require(std::ranges::find(names, name) != names.end(), where, ": no such option ", suggestion(name, names));
+  require(name != "seed", where, ": seed: give seeds = [1, 2] at the top of the file instead");
+  for (const char* own : {"config", "json", "out", "resume"}) {
+    require(name != own, where, ": ", name, ": gravac compare sets this option itself");
+  }
+}
+
 // "a b" and "a/b" become the folder "a-b".
 std::string folder_name(const std::string& name) {
   std::string folder;
@@ -63,31 +78,25 @@ std::string folder_name(const std::string& name) {
 class File {
  public:
   File(std::string path, const Additions& additions, const train::Catalog& catalog)
-      : path_(std::move(path)), additions_(additions), catalog_(catalog), root_(train::parse_toml(path_, "compare")) {
-    for (const TrainOption& option : train::option_table()) names_.push_back(option.name);
-  }
+      : path_(std::move(path)), additions_(additions), catalog_(catalog), root_(train::parse_toml(path_, "compare")) {}
 
   std::vector<Task> tasks() {
     check_keys();
     const std::vector<std::string> seeds = read_seeds();
     const Choices base = root_.contains("base") ? choices_of(table_at("base"), "base") : Choices();
     const std::vector<Combination> variants = read_variants();
+    Items tables = items_at("tasks");
+    const toml::table nothing;
+    if (tables.empty()) tables.emplace_back("", &nothing);
     std::vector<Task> tasks;
-    for (const auto& [name, node] : items_at("tasks")) {
+    for (const auto& [name, node] : tables) {
       const toml::table& table = table_of(*node, "tasks." + name);
       for (const Combination& one : combinations(name, over(base, choices_of(table, "task '" + name + "'")))) {
         tasks.push_back(make_task(one, variants, seeds));
-        read_target(table, tasks.back(), one);
+        read_target(table, tasks.back());
       }
     }
-    if (root_.contains("tasks")) {
-      check_names(tasks, "tasks");
-      return tasks;
-    }
-    for (const Combination& one : combinations("", base)) {
-      tasks.push_back(make_task(one, variants, seeds));
-      read_target({}, tasks.back(), one);
-    }
+    if (tasks.size() > 1) check_names(tasks, "tasks");
     return tasks;
   }
 
@@ -127,21 +136,11 @@ class File {
   Choices choices_of(const toml::table& table, const std::string& where) const {
     Choices choices;
     for (const auto& [name, node] : in_order(table)) {
-      if (where.starts_with("task ") && name.starts_with("target")) continue;
-      const std::string source = name + " of " + where + " in " + path_;
-      check_option(name, where, source);
-      choices.push_back({name, values_of(name, *node, source)});
+      if (where.starts_with("task ") && (name == "target" || name == "target-margin")) continue;
+      check_option(name, path_ + ": " + where);
+      choices.push_back({name, values_of(name, *node, name + " of " + where + " in " + path_)});
     }
     return choices;
-  }
-
-  void check_option(const std::string& name, const std::string& where, const std::string& source) const {
-    require(std::ranges::find(names_, name) != names_.end(), path_, ": ", where, ": no such option ",
-            suggestion(name, names_));
-    require(name != "seed", source, ": give seeds = [1, 2] at the top of the file instead");
-    for (const char* own : {"config", "json", "out", "resume"}) {
-      require(name != own, source, ": gravac compare sets this option itself");
-    }
   }
 
   // A list is a value for each of its entries, except that decay-at is a list by itself.
@@ -237,16 +236,14 @@ class File {
 
   Task make_task(const Combination& task, const std::vector<Combination>& variants,
                  const std::vector<std::string>& seeds) const {
-    Task made{.name = task.name};
+    Task made{.name = task.name, .folder = folder_name(task.name)};
     for (const Combination& variant : variants) {
       made.variants.push_back({.name = variant.name});
       for (const std::string& seed : seeds) {
         Run run{.seed = seed, .settings = additions_.settings};
         train::add(run.settings, variant.settings);
         train::add(run.settings, task.settings);
-        fs::path folder = additions_.out;
-        if (!task.name.empty()) folder /= folder_name(task.name);
-        run.folder = folder / folder_name(variant.name) / ("seed-" + seed);
+        run.folder = fs::path(additions_.out) / made.folder / folder_name(variant.name) / ("seed-" + seed);
         complete(run);
         run.options = checked(run.settings, task.name, variant.name);
         made.variants.back().runs.push_back(std::move(run));
@@ -282,16 +279,11 @@ class File {
   }
 
   // The target of a task stands in its table or, for all tasks, at the top of the file.
-  void read_target(const toml::table& table, Task& task, const Combination& one) const {
+  void read_target(const toml::table& table, Task& task) const {
     const auto find = [&](std::string_view key) {
       const toml::node* own = table.get(key);
       return own != nullptr ? own : root_.get(key);
     };
-    for (const auto& [key, node] : table) {
-      const std::string name(key.str());
-      require(!name.starts_with("target") || name == "target" || name == "target-margin", path_, ": task '", task.name,
-              "': no such key '", name, "'; did you mean 'target'?");
-    }
     if (const toml::node* node = find("target-margin")) {
       const auto value = node->value<double>();
       require(value && *value >= 0 && *value < 1, "target-margin in ", path_, ": a share from 0 to 1 expected");
@@ -307,14 +299,13 @@ class File {
     }
     Settings settings = task.variants[0].runs[0].settings;
     settings["until"] = {text, "target in " + path_};
-    task.target = checked(settings, one.name, task.variants[0].name).until;
+    task.target = checked(settings, task.name, task.variants[0].name).until;
   }
 
   std::string path_;
   const Additions& additions_;
   const train::Catalog& catalog_;
   toml::table root_;
-  std::vector<std::string_view> names_;
 };
 
 // The value of an option of the engine, its default if it was not given.
@@ -341,6 +332,18 @@ std::string config_of(Settings settings, const Settings& here, const train::Cata
 
 std::vector<Task> read_experiment(const std::string& path, const Additions& additions, const train::Catalog& catalog) {
   return File(path, additions, catalog).tasks();
+}
+
+Settings settings_of(const std::vector<std::string>& words) {
+  Settings settings;
+  for (const std::string& word : words) {
+    const std::size_t equals = word.find('=');
+    require(equals != word.npos, "--set: '", word, "' found, NAME=VALUE expected");
+    const std::string name = word.substr(0, equals);
+    check_option(name, "--set");
+    settings[name] = {word.substr(equals + 1), "--set " + name};
+  }
+  return settings;
 }
 
 Baselines baselines_of(const Task& task) {

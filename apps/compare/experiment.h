@@ -28,7 +28,7 @@ struct Variant {
 
 // Variants that are compared with each other: on one model, data set and cluster.
 struct Task {
-  std::string name;  // empty if there is only one task
+  std::string name, folder;  // empty if there is only one task
   std::vector<Variant> variants;
   // The time to this value is compared. Nothing: to what the dense variant reaches at its end, if there is one.
   std::optional<train::TrainOptions::Until> target;
@@ -46,6 +46,9 @@ struct Additions {
 // Reads an experiment and checks the options of every run. Throws Error of one line that names the file, the variant
 // and the option.
 std::vector<Task> read_experiment(const std::string& path, const Additions& additions, const train::Catalog& catalog);
+
+// Options of the command line, each as NAME=VALUE. Throws Error.
+train::Settings settings_of(const std::vector<std::string>& words);
 
 // The variants with which the others are compared, recognised by their options, of several the first.
 struct Baselines {

@@ -124,9 +124,9 @@ TEST_F(ExperimentFile, IsRefusedInOneLineThatNamesFileVariantAndKey) {
   EXPECT_EQ(refusal("seeds = [1, 1]\n" + variant),
             "seeds in " + path_ + ": a list of different whole numbers expected, such as [1, 2]");
   EXPECT_EQ(refusal(variant + "seed = 1"),
-            "seed of variant 'topk' in " + path_ + ": give seeds = [1, 2] at the top of the file instead");
+            path_ + ": variant 'topk': seed: give seeds = [1, 2] at the top of the file instead");
   EXPECT_EQ(refusal(variant + "out = 'x'"),
-            "out of variant 'topk' in " + path_ + ": gravac compare sets this option itself");
+            path_ + ": variant 'topk': out: gravac compare sets this option itself");
   EXPECT_EQ(refusal(variant + "[variants.topk.more]\nlr = 1"),
             path_ + ": variant 'topk': no such option 'more'; did you mean 'model'?");
   EXPECT_EQ(refusal(variant + "factor = []"), "factor of variant 'topk' in " + path_ + ": an empty list found");
@@ -145,6 +145,16 @@ TEST_F(ExperimentFile, IsRefusedInOneLineThatNamesFileVariantAndKey) {
   EXPECT_EQ(refusal(variant + "bits = 4\ncompressor = 'topk'"),
             path_ + ": variant 'topk': options: bits is for compressor quantise or qsgd, 'topk' found");
   EXPECT_EQ(refusal("[variants.x]\nlr = = 1").substr(0, path_.size() + 10), path_ + ", line 2: ");
+}
+
+TEST_F(ExperimentFile, LetsTheCommandLineSetWhatItMaySetItself) {
+  EXPECT_EQ(settings_of({"steps=3", "until=top1=0.5"}).at("until").value, "top1=0.5");
+  const auto refusal_of = [](const std::string& word) {
+    return train::testing::error_of([&] { settings_of({word}); });
+  };
+  EXPECT_EQ(refusal_of("steps"), "--set: 'steps' found, NAME=VALUE expected");
+  EXPECT_EQ(refusal_of("step=3"), "--set: no such option 'step'; did you mean 'steps'?");
+  EXPECT_EQ(refusal_of("out=x"), "--set: out: gravac compare sets this option itself");
 }
 
 TEST_F(ExperimentFile, KnowsItsBaselinesByTheirOptions) {

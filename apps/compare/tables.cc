@@ -149,9 +149,10 @@ std::string target_sentence(const Comparison& all) {
   std::string text = "Target: " + all.target_metric + " " + metric_text(all.target_metric, *all.target);
   if (all.target_of_dense) {
     text += ", what " + escaped(all.rows[*all.baselines.dense].name) + " reaches at its end";
-    if (all.margin > 0) {
-      text += print(all.lower_is_better ? " plus %g %%" : " less %g %%", 100 * all.margin);
-    }
+  }
+  if (all.margin > 0) {
+    const bool lower = lower_is_better(all.target_metric);
+    text += print(lower ? ", plus %g %%" : ", less %g %%", 100 * all.margin);
   }
   return text + ".\n";
 }

@@ -27,7 +27,7 @@ Comparison sample() {
 
 TEST(Tables, AreMarkdown) {
   EXPECT_EQ(to_markdown({sample()}).substr(0, to_markdown({sample()}).find("\n±")),
-            "## vgg\n\nTarget: top1 80.00 %, what dense reaches at its end less 1 %.\n\n"
+            "## vgg\n\nTarget: top1 80.00 %, what dense reaches at its end, less 1 %.\n\n"
             "| variant             |           top1 | difference | steps to target | time to target | over dense | steps |   time |\n"
             "|---------------------|---------------:|-----------:|----------------:|---------------:|-----------:|------:|-------:|\n"
             "| dense               | 81.00 ± 1.00 % |      +0.00 |              90 |          180 s |      1.00x |   100 |  200 s |\n"

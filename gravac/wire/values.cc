@@ -43,12 +43,6 @@ std::string_view to_string(Positions positions) {
   return positions == Positions::coded ? "coded" : "int64";
 }
 
-Positions positions_from_string(std::string_view name) {
-  if (name == "coded") return Positions::coded;
-  require(name == "int64", "positions: no such form '", name, "'; known: coded, int64");
-  return Positions::int64;
-}
-
 bool can_store(Values values) {
   return !info_of(values).scaled;
 }

@@ -21,7 +21,6 @@ Values values_from_string(std::string_view name);  // throws Error for an unknow
 enum class Positions { coded, int64 };
 
 std::string_view to_string(Positions positions);
-Positions positions_from_string(std::string_view name);  // throws Error for an unknown name
 
 // Whether gradients can be stored in the type.
 bool can_store(Values values);

@@ -12,11 +12,6 @@ TEST(Values, AreReadBackFromTheirNames) {
   EXPECT_THROW(values_from_string("float"), Error);
 }
 
-TEST(Positions, AreReadBackFromTheirNames) {
-  for (const Positions one : {Positions::coded, Positions::int64}) EXPECT_EQ(positions_from_string(to_string(one)), one);
-  EXPECT_THROW(positions_from_string("int32"), Error);
-}
-
 TEST(Values, TakeTheirBytesAndThoseOfScales) {
   EXPECT_EQ(bytes_of(Values::fp32, 129), 4 * 129u);
   EXPECT_EQ(bytes_of(Values::fp16, 129), 2 * 129u);
