@@ -31,8 +31,9 @@ tsan:
 bench: build
 	@scripts/setup bench
 	@cmake --preset release > /dev/null
-	@cmake --build --preset release --parallel $(jobs) --target goals exchanges quantise_bench low_rank_bench
+	@cmake --build --preset release --parallel $(jobs) --target goals multi_level exchanges quantise_bench low_rank_bench
 	@build/bench/goals
+	@build/bench/multi_level
 	@build/bench/quantise_bench
 	@build/bench/low_rank_bench
 	@build/bench/exchanges

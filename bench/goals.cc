@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/steps.h"
 #include "gravac/codec/select/selector.h"
 #include "gravac/codec/select/step.h"
 #include "gravac/policy/gain.h"
@@ -61,70 +62,10 @@ struct Goal {
   bool met() const { return at_most ? ratio <= target : ratio >= target; }
 };
 
-// The times of something that is timed again and again.
-class Timer {
- public:
-  template <class Work>
-  void time(const Work& work) {
-    const auto start = std::chrono::steady_clock::now();
-    work();
-    seconds_.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-  }
-  bool empty() const { return seconds_.empty(); }
-  double seconds() const { return *std::min_element(seconds_.begin(), seconds_.end()); }
-  double median() const {
-    std::vector<double> sorted = seconds_;
-    std::sort(sorted.begin(), sorted.end());
-    return sorted[sorted.size() / 2];
-  }
-
- private:
-  std::vector<double> seconds_;
-};
-
 std::string text(double value) {
   char buffer[32];
   std::snprintf(buffer, sizeof(buffer), "%g", value);
   return buffer;
-}
-
-using Gradients = std::vector<std::vector<float>>;
-
-// Rows of different scale, like layers; few enough to stay in memory, enough that no step sees its last
-// gradient.
-Gradients make_gradients(std::size_t entries) {
-  Gradients gradients(3, std::vector<float>(entries));
-  std::mt19937_64 random(1);
-  std::normal_distribution<float> gauss;
-  for (auto& gradient : gradients) {
-    float scale = 1;
-    for (std::size_t i = 0; i < entries; ++i) {
-      if (i % 65'536 == 0) scale = std::exp(gauss(random) / 2);
-      gradient[i] = scale * gauss(random);
-    }
-  }
-  return gradients;
-}
-
-// Exact Top-k keeps k entries, none smaller than any it leaves.
-void check_topk(SparseView sent, std::span<const float> left, double factor) {
-  require(sent.size() == keep_count(left.size(), factor), "check: ", sent.size(), " entries kept at ", factor,
-          "x");
-  std::uint32_t least = std::numeric_limits<std::uint32_t>::max(), greatest = 0;
-  for (const float value : sent.values) least = std::min(least, magnitude(value));
-  std::vector<bool> is_sent(left.size());
-  for (const std::uint32_t position : sent.positions) is_sent[position] = true;
-  for (std::size_t i = 0; i < left.size(); ++i) {
-    if (!is_sent[i]) greatest = std::max(greatest, magnitude(left[i]));
-  }
-  require(least >= greatest, "check: an entry was kept that is smaller than one left at ", factor, "x");
-}
-
-void check_about(SparseView sent, std::size_t entries, double factor) {
-  const auto found = static_cast<double>(sent.size()),
-             target = static_cast<double>(keep_count(entries, factor));
-  require(found >= 0.7 * target && found < 2 * target, "check: ", found, " entries kept, ", target,
-          " wanted");
 }
 
 // A step under test: its plan, what it sends, and its time.
@@ -158,47 +99,14 @@ struct Candidate {
 
   void check(SparseView sent, const std::vector<float>& gradient) {
     const double factor = send == Send::minimum ? plan.minimum : plan.candidate;
-    if (options.compressor != "topk") return check_about(sent, gradient.size(), factor);
-    check_topk(sent, options.feedback ? std::span<const float>(step->residual().values()) : gradient, factor);
+    const bool exact = options.compressor == "topk";
+    check_kept(sent, exact && options.feedback ? std::span<const float>(step->residual().values()) : gradient, factor,
+               exact);
     if (!encode) return;
     std::vector<std::uint32_t> positions(sent.size());
     unpack_positions(payload, gradient.size(), positions);
     require(std::equal(positions.begin(), positions.end(), sent.positions.begin()), "check: payload differs");
   }
-};
-
-// The same step with two separate compressions of the whole, by our own Top-k.
-class DirectStep {
- public:
-  DirectStep(std::size_t entries, double minimum, double candidate)
-      : residual_(entries, 0.0f),
-        minimum_(minimum),
-        candidate_(candidate),
-        first_(Layout(entries), {.feedback = false}),
-        second_(Layout(entries), {.feedback = false}) {}
-
-  void run(const std::vector<float>& gradient) {
-    SparseView sent;
-    timer.time([&] {
-      add_into(residual_, gradient);
-      const double all = energy(residual_);
-      first_.measure(residual_, {minimum_, minimum_});
-      const double minimum = energy(first_.take(Send::candidate).values);
-      second_.measure(residual_, {candidate_, candidate_});
-      sent = second_.take(Send::candidate);
-      gain_ = std::pair{minimum / all, energy(sent.values) / all};
-      for (const std::uint32_t position : sent.positions) residual_[position] = 0;
-    });
-    check_topk(sent, residual_, candidate_);
-  }
-
-  Timer timer;
-
- private:
-  std::vector<float> residual_;
-  double minimum_, candidate_;
-  Step first_, second_;
-  std::pair<double, double> gain_;
 };
 
 Candidate fused(std::string name, Plan plan, Send send = Send::candidate, std::string compressor = "topk",
@@ -328,7 +236,7 @@ Goal over_read(const std::string& name, const Candidate& c, double target) {
 class Contest {
  public:
   explicit Contest(std::size_t entries)
-      : entries_(entries), gradients_(make_gradients(entries)), direct_(entries, 10, 1000) {
+      : entries_(entries), gradients_(make_gradients(entries)), direct_(entries, {10, 1000}) {
     encoded10_.encode = true;
     for (const std::string_view name : selector_names()) {
       if (name == "topk") continue;  // measured above
