@@ -1,6 +1,7 @@
 #include "apps/compare.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -259,6 +260,11 @@ int show_compare(const CompareOptions& options) {
     return 0;
   }
   fs::create_directories(out);
+  const train::File lock(out + "/lock", O_RDWR | O_CREAT | O_CLOEXEC);
+  if (flock(lock.descriptor(), LOCK_EX | LOCK_NB) != 0) {
+    std::fprintf(stderr, "gravac: another gravac compare works in %s; give another --out, or wait\n", out.c_str());
+    return 2;
+  }
   return Comparing(tasks, options, out).run();
 }
 
