@@ -38,7 +38,7 @@ TEST(CApi, RanksGetTheMeanByEveryRoute) {
       const gravac_comm callbacks = callbacks_to(comm);
       const char* name = "all";
       const size_t size = 50;
-      const std::string options = std::string("policy=static factor=1 exchange=") + route;
+      const std::string options = std::string("policy=static factor=1 values=fp32 exchange=") + route;
       gravac_aggregator* g = gravac_create(options.c_str(), &name, &size, 1, &callbacks);
       ASSERT_NE(g, nullptr) << gravac_error();
       std::vector<float> gradient(size, static_cast<float>(3 * comm.rank()));
@@ -69,7 +69,7 @@ TEST(CApi, ShapesReachTheEngine) {
   const size_t sizes[] = {12, 4}, rows[] = {4, 1}, wrong[] = {5, 1};
   EXPECT_EQ(gravac_create_matrices("", names, sizes, wrong, 2, nullptr), nullptr);
   EXPECT_STREQ(gravac_error(), "layout: segment 'weight' of 12 entries has 5 rows, a divisor of 12 expected");
-  gravac_aggregator* g = gravac_create_matrices("policy=static factor=1", names, sizes, rows, 2, nullptr);
+  gravac_aggregator* g = gravac_create_matrices("policy=static factor=1 values=fp32", names, sizes, rows, 2, nullptr);
   ASSERT_NE(g, nullptr) << gravac_error();
   std::vector<float> gradient(16, 3.0f);
   EXPECT_EQ(gravac_step(g, gradient.data(), 8), 0) << gravac_error();
@@ -80,7 +80,7 @@ TEST(CApi, ShapesReachTheEngine) {
   std::vector<std::byte> state(size);
   ASSERT_EQ(gravac_save(g, state.data(), &size), 0);
   EXPECT_EQ(gravac_load(g, state.data(), size), 0) << gravac_error();
-  gravac_aggregator* vectors = gravac_create("policy=static factor=1", names, sizes, 2, nullptr);
+  gravac_aggregator* vectors = gravac_create("policy=static factor=1 values=fp32", names, sizes, 2, nullptr);
   ASSERT_NE(vectors, nullptr) << gravac_error();
   EXPECT_EQ(gravac_load(vectors, state.data(), size), -1);
   EXPECT_EQ(std::string(gravac_error()).find("checkpoint: layout is "), 0u) << gravac_error();

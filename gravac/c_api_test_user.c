@@ -14,7 +14,7 @@ int c_user(void) {
   double momentum = 0, scale = 0;
   size_t size = 0, i;
   void* state;
-  gravac_aggregator* g = gravac_create("policy=static factor=10", names, sizes, 2, NULL);
+  gravac_aggregator* g = gravac_create("policy=static factor=10 values=fp32", names, sizes, 2, NULL);
   if (!g) return 1;
   for (i = 0; i < 100; ++i) gradient[i] = (float)i;
   if (gravac_step(g, gradient, 32) != 0) return 2;
