@@ -103,7 +103,8 @@ TEST(CompressedSteps, SendTheBytesThatTheEnginesCostModelCounts) {
 }
 
 TEST(CompressedSteps, TakeTheQuickestRoute) {
-  const Job job = job_of(Layout(1'000'000));
+  Job job = job_of(Layout(1'000'000));
+  job.engine["values"] = "fp32";
   const auto route = [&](std::size_t workers, double factor) {
     return CompressedSteps(job, {.workers = workers, .link = kLink}, "topk").at(factor).route;
   };
