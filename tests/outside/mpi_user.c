@@ -21,7 +21,7 @@ int main(void) {
   if (!strstr(gravac_error(), "has 30 rows")) return puts(gravac_error()), 1;
 
   g = gravac_create_matrices_mpi(
-      "policy=static factor=1 memory=momentum masking=false momentum=0.5 weight-decay=0.1", &name, &size,
+      "policy=static factor=1 values=fp32 memory=momentum masking=false momentum=0.5 weight-decay=0.1", &name, &size,
       &rows, 1, 60);
   if (!g) return puts(gravac_error()), 1;
   /* Both ranks have the same gradient, so that the mean is the update of momentum SGD with weight decay. */

@@ -7,7 +7,7 @@ int main(void) {
   const size_t size = 1000;
   float gradient[1000];
   size_t i;
-  gravac_aggregator* g = gravac_create("policy=static factor=100", &name, &size, 1, NULL);
+  gravac_aggregator* g = gravac_create("policy=static factor=100 values=fp32", &name, &size, 1, NULL);
   if (!g) return puts(gravac_error()), 1;
   for (i = 0; i < size; ++i) gradient[i] = (float)i;
   if (gravac_step(g, gradient, 1) != 0) return puts(gravac_error()), 1;
