@@ -206,7 +206,7 @@ torch::Tensor some_gradient(bool peaked, at::IntArrayRef shape) {
   return peaked ? noise * (torch::rand(shape) < 0.08) * 100 + noise * 0.01 : noise.sign();
 }
 
-// B = m_eff * B + (1 - m_eff) / (1 - m) * (1 - dampening) * (mean + decay * weights), computed in double.
+// B = m_eff * B + scale * (1 - dampening) * (mean + decay * weights), computed in double.
 TEST(TorchAggregator, HandsAnSgdTheMomentumThatIsRightForTheStep) {
   const torch::optim::SGDOptions plain = torch::optim::SGDOptions(0.01).momentum(0.9);
   const SgdCase cases[] = {{plain},
@@ -242,8 +242,8 @@ TEST(TorchAggregator, HandsAnSgdTheMomentumThatIsRightForTheStep) {
         for (std::size_t i = 0; i < 2; ++i) {
           const HandOver now = hand_over(i == 0 ? 0.9 : 0.6, report.momentum);
           const torch::Tensor g = now.scale * (means[i] + options.weight_decay() * before[i]);
-          // torch does not dampen the first gradient, unless we scale it.
-          const double added = step == 0 && now.scale == 1 ? 1 : 1 - options.dampening();
+          // torch does not dampen the first gradient, unless the momentum is ours.
+          const double added = step == 0 && report.sent == Send::dense ? 1 : 1 - options.dampening();
           buffers[i] = now.momentum * buffers[i] + added * g;
           const torch::Tensor update = options.nesterov() ? g + now.momentum * buffers[i] : buffers[i];
           const torch::Tensor expected = before[i] - 0.01 * update;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What does one added line do for a plain PyTorch script on a slow network?
 
-    PYTHONPATH=build/python python3 bench/user.py [--steps 60] [--seeds 1 2]
+    PYTHONPATH=build/python python3 bench/user.py [--steps 150] [--seeds 1 2]
 
 The scripts: DistributedDataParallel with 4 processes, the model of bench/ddp.py (25.2 million parameters) on points around
 80 centres in 10 classes, with SGD with momentum in one script and AdamW in the other. Each is trained as it is and with
@@ -32,7 +32,7 @@ import gravac
 
 PROCESSES, CENTRES, NOISE = 4, 80, 3.0
 OPTIMIZERS = {
-    "SGD": (lambda parameters: torch.optim.SGD(parameters, lr=0.02, momentum=0.9), 20),
+    "SGD": (lambda parameters: torch.optim.SGD(parameters, lr=0.005, momentum=0.9), 20),
     "AdamW": (lambda parameters: torch.optim.AdamW(parameters, lr=1e-4), 5),
 }  # each with how many times faster its steps are to become
 
@@ -137,7 +137,7 @@ def compare(link, optimizer, arguments):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--optimizer", choices=OPTIMIZERS, help="only this one")
     parser.add_argument("--hook", action="store_true", help=argparse.SUPPRESS)
@@ -148,7 +148,7 @@ def main():
     if os.geteuid() != 0:
         raise SystemExit("user: only root can limit a link")
     print(f"torch {torch.__version__}, {os.cpu_count()} cores, {PROCESSES} processes, 100 Mbit/s, {arguments.steps} steps")
-    print(f"{'':20}{'loss':>32}{'ms':>10}{'first':>10}{'of plain DDP':>12}")
+    print(f"{'':20}{'loss':>32}{'ms':>10}{'first':>10}{'of plain DDP':>14}")
     with ddp.Link(PROCESSES) as link:
         for optimizer in [arguments.optimizer] if arguments.optimizer else OPTIMIZERS:
             compare(link, optimizer, arguments)

@@ -223,10 +223,11 @@ Agreed<Order> Round::next_order() {
 // Agreed like the order, so that the optimizers of all ranks stay equal.
 MomentumUse Round::momentum_use(const Order& order) const {
   if (order.sent == Send::dense) return {};
-  if (options_.effective_momentum) return {.most = *options_.effective_momentum};
+  const auto age = static_cast<double>(order.step - state_->bad_steps);  // optimizers skip bad steps
+  if (options_.effective_momentum) return {.most = *options_.effective_momentum, .age = age};
   // With the momentum memory what is sent is the whole update. Without feedback nothing is sent late.
   if (!options_.hand_over || options_.momentum || !options_.step.feedback) return {};
-  return {.share = compressor_info(options_.compressor(compressor())).momentum_share(order.factor)};
+  return {.share = compressor_info(options_.compressor(compressor())).momentum_share(order.factor), .age = age};
 }
 
 void Round::watch(std::size_t begin, std::span<const float> gradient) {

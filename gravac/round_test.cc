@@ -403,14 +403,16 @@ TEST_P(Told, AnSgdUsesAllOfItsMomentumWhereLessWouldBeWrong) {
        {"policy=dense", "policy=static factor=100 hand-over=as-is",
         "policy=static factor=100 memory=momentum", "policy=static factor=100 feedback=false",
         "policy=static factor=1 compressor=topk"}) {
-    EXPECT_EQ(told_of_momentum(options), MomentumUse{}) << options;
+    const MomentumUse use = told_of_momentum(options);
+    EXPECT_EQ(use.share, 1) << options;
+    EXPECT_EQ(use.most, 1) << options;
   }
 }
 
 TEST_P(Told, AnSgdUsesTheMomentumThatTheUserHasChosen) {
-  EXPECT_EQ(told_of_momentum("policy=static factor=100 effective-momentum=0.6"), (MomentumUse{1, 0.6}));
+  EXPECT_EQ(told_of_momentum("policy=static factor=100 effective-momentum=0.6"), (MomentumUse{1, 0.6, 1}));
   EXPECT_EQ(told_of_momentum("policy=static compressor=powersgd factor=20 effective-momentum=0"),
-            (MomentumUse{1, 0}));
+            (MomentumUse{1, 0, 1}));
   EXPECT_EQ(told_of_momentum("policy=dense effective-momentum=0.6"), MomentumUse{});
 }
 
@@ -421,7 +423,11 @@ TEST_P(Told, AnSgdIsToldTheSameOnAllRanksAndNothingInBadSteps) {
     for (std::size_t step = 0; step < 4; ++step) {
       std::vector<float> gradient = stationary(comm.rank(), step);
       if (step == 2 && comm.rank() == 1) gradient[7] = std::numeric_limits<float>::infinity();
-      shares[comm.rank()].push_back(whole.step(gradient).momentum.share);
+      const MomentumUse use = whole.step(gradient).momentum;
+      shares[comm.rank()].push_back(use.share);
+      if (step == 3) {
+        EXPECT_EQ(use.age, 2);  // the bad step was none
+      }
     }
   });
   for (const auto& mine : shares) EXPECT_EQ(mine, shares[0]);

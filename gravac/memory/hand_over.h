@@ -1,6 +1,8 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace gravac {
 
@@ -11,6 +13,7 @@ namespace gravac {
 struct MomentumUse {
   double share = 1;  // of the optimizer's momentum
   double most = 1;   // momentum to use at most
+  double age = std::numeric_limits<double>::infinity();  // steps that the optimizer made before, in which momentum built up
 
   bool operator==(const MomentumUse&) const = default;
 };
@@ -22,8 +25,9 @@ struct MomentumUse {
 //   weights = weights - learning_rate * buffer          Nesterov: scale * S + momentum * buffer instead of
 //   buffer
 //
-// With less momentum the sum of all updates that come from one gradient would be smaller; the scale makes it
-// the same as in dense steps.
+// With less momentum the sum of all updates that come from one gradient would be smaller; the scale makes up for that.
+// Were the gradient the same in every step, the buffer would be what dense steps make it, in every step: also in the first
+// ones, where theirs still builds up. Without that, training would begin with steps several times too long.
 struct HandOver {
   double momentum = 0;
   double scale = 1;  // exactly 1 if the momentum is the optimizer's own
@@ -32,9 +36,11 @@ struct HandOver {
 // What an SGD with this momentum does in a step. A momentum of 1 or more, whose updates have no finite sum,
 // is left alone.
 inline HandOver hand_over(double momentum, const MomentumUse& use) {
-  if (!(momentum < 1)) return {.momentum = momentum};
   const double used = std::min(momentum * use.share, use.most);
-  return {.momentum = used, .scale = used == momentum ? 1 : (1 - used) / (1 - momentum)};
+  if (!(momentum < 1) || used >= momentum) return {.momentum = momentum};
+  // After t dense steps with a gradient of 1 the buffer is (1 - momentum^t) / (1 - momentum).
+  const double before = 1 - std::pow(momentum, use.age), after = 1 - std::pow(momentum, use.age + 1);
+  return {.momentum = used, .scale = (after - used * before) / (1 - momentum)};
 }
 
 }  // namespace gravac

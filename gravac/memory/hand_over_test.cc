@@ -49,5 +49,24 @@ RC_GTEST_PROP(HandOver, AGradientMovesTheWeightsAsFarAsInDenseSteps, ()) {
   RC_ASSERT(std::abs(sum * (1 - momentum) - 1) < 1e-12);
 }
 
+// The same gradient in every step, from the first on: however much momentum each step uses, the buffer is that of a dense run.
+RC_GTEST_PROP(HandOver, KeepsTheBufferOfADenseRunForASteadyGradient, ()) {
+  const double momentum = *rc::gen::inRange(0, 1000) / 1000.0;
+  double dense = 0, handed = 0;
+  for (int step = 0; step < 60; ++step) {
+    const MomentumUse use{.share = *rc::gen::inRange(0, 1001) / 1000.0,
+                          .most = *rc::gen::inRange(0, 1001) / 1000.0,
+                          .age = static_cast<double>(step)};
+    const HandOver now = hand_over(momentum, use);
+    dense = momentum * dense + 1;
+    handed = now.momentum * handed + now.scale;
+    RC_ASSERT(std::abs(handed / dense - 1) < 1e-12);
+  }
+}
+
+TEST(HandOver, BeginsWithTheFirstStepOfADenseRun) {
+  EXPECT_DOUBLE_EQ(hand_over(0.9, {.share = 0.5, .age = 0}).scale, 1);
+}
+
 }  // namespace
 }  // namespace gravac

@@ -71,14 +71,17 @@ class Reference:
         self.buffers = [torch.zeros(p.shape, dtype=torch.float64) for p in parameters]
         self.momenta = [0.9] * 3 + [0.7] * (len(parameters) - 3)
         self.decay, self.nesterov = sgd.get("weight_decay", 0), sgd.get("nesterov", False)
+        self.good = 0  # steps so far
 
     def step(self, parameters, factor, fixed):
         """Returns the weights after the step."""
         after = []
+        self.good += 1
         for i, p in enumerate(parameters):
             m = self.momenta[i]
             used = m if factor == 1 else m * (1 - 0.22 * math.log10(factor)) if fixed is None else min(m, fixed)
-            g = (1 - used) / (1 - m) * (p.grad.double() + self.decay * p.detach().double())
+            scale = (1 - m**self.good - used * (1 - m ** (self.good - 1))) / (1 - m)
+            g = scale * (p.grad.double() + self.decay * p.detach().double())
             self.buffers[i] = used * self.buffers[i] + g
             update = g + used * self.buffers[i] if self.nesterov else self.buffers[i]
             after.append(p.detach().double() - 0.01 * update)
@@ -157,7 +160,8 @@ def test_dampening_goes_on_beside_the_hand_over():
     buffer = torch.zeros(SHAPES[0], dtype=torch.float64)
     for step in range(5):
         trained.backward(gradients_of(0, step, True))
-        buffer = 0.702 * buffer + 2.98 * 0.75 * trained.parameters[0].grad.double()
+        scale = (1 - 0.9 ** (step + 1) - 0.702 * (1 - 0.9**step)) / (1 - 0.9)
+        buffer = 0.702 * buffer + scale * 0.75 * trained.parameters[0].grad.double()
         trained.optimizer.step()
     share = 1 - 0.22 * math.log10(trained.state.report()["factor"])
     assert abs(share - 0.78) < 1e-3  # 10x, up to rounding to whole entries
@@ -279,11 +283,14 @@ def test_the_newest_session_decides():
 def test_works_as_an_optimizer():
     model = Fed()
     optimizer = gravac.Optimizer(torch.optim.SGD(model.parameters(), 0.01, momentum=0.9), model, **STATIC)
-    model(gradients_of(0, 0, True)).backward()
-    optimizer.step()
-    buffer, p = optimizer.state[model.ps[0]]["momentum_buffer"], model.ps[0]
-    share = optimizer.aggregator.report()["momentum_share"]
-    assert torch.allclose(buffer, (1 - 0.9 * share) / (1 - 0.9) * p.grad)
+    p, expected = model.ps[0], 0
+    for step in range(2):
+        optimizer.zero_grad()
+        model(gradients_of(0, step, True)).backward()
+        optimizer.step()
+        used = 0.9 * optimizer.aggregator.report()["momentum_share"]
+        expected = used * expected + (1 if step == 0 else 1.9 - used) * p.grad
+    assert torch.allclose(optimizer.state[p]["momentum_buffer"], expected)
 
 
 OTHERS = ["Adam", "AdamW", "NAdam", "RAdam", "Adamax", "RMSprop"]
