@@ -7,7 +7,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -15,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/timer.h"
 #include "gravac/util/buffer.h"
 #include "gravac/util/kernels.h"
 #include "gravac/util/require.h"
@@ -24,22 +24,6 @@ namespace gravac::bench {
 namespace {
 
 constexpr double kQuantiseGoal = 3, kDecodeGoal = 1.5;  // times the floor: quantise and keep_rest, decode_add
-
-// The least time of something that is timed again and again.
-class Timer {
- public:
-  template <class Work>
-  void time(const Work& work) {
-    const auto start = std::chrono::steady_clock::now();
-    work();
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    least_ = least_ == 0 ? seconds : std::min(least_, seconds);
-  }
-  double seconds() const { return least_; }
-
- private:
-  double least_ = 0;
-};
 
 // Like a bucket of a network: segments of different sizes and scales, few of them multiples of 128.
 Layout make_layout(std::size_t entries) {
