@@ -3,8 +3,10 @@
 "use strict";
 
 (() => {
-  const LIGHT = ["#0b62c4", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#0e7490", "#a16207", "#475569"];
-  const DARK = ["#60a5fa", "#fb923c", "#4ade80", "#c084fc", "#f87171", "#22d3ee", "#facc15", "#94a3b8"];
+  const LIGHT = ["#0b62c4", "#c2410c", "#15803d", "#7e22ce", "#b91c1c", "#0e7490", "#a16207", "#475569",
+    "#be185d", "#3f6212", "#4338ca", "#78350f"];
+  const DARK = ["#60a5fa", "#fb923c", "#4ade80", "#c084fc", "#f87171", "#22d3ee", "#facc15", "#94a3b8",
+    "#f472b6", "#a3e635", "#818cf8", "#d6a37c"];
   const PARTS = ["#64748b", "#a855f7", "#eab308", "#ef4444", "#14b8a6"]; // of bars; other colours than those of runs
   const POLL_MS = 2000;
   const root = document.documentElement;
