@@ -151,14 +151,18 @@ double CostModel::hoped_seconds(Route route, double kept, std::size_t compressor
   return std::max(kHope, noise * std::pow(kFading, tried.idle)) * route_seconds(route, kept, compressor);
 }
 
+// A route that sends no fewer bytes than a dense all-reduce is never taken: it cannot be quicker on a slow
+// link, and an all-gather of such payloads would fill the memory with several gradients.
 Route CostModel::route_for(double kept, std::size_t compressor) const {
   if (route_) return *route_;
   if (compressors_[compressor].payloads.all_reduces > 0) return Route::shared;
-  Route best = Route::all_gather;
-  for (const Route route : {Route::reduce_scatter, Route::dense}) {
-    if (hoped_seconds(route, kept, compressor) < hoped_seconds(best, kept, compressor)) best = route;
+  const auto bytes = [&](Route route) { return volume(route, kept, false, compressor).bytes; };
+  std::optional<Route> best;
+  for (const Route route : {Route::all_gather, Route::reduce_scatter, Route::dense}) {
+    if (route != Route::dense && bytes(route) >= bytes(Route::dense)) continue;
+    if (!best || hoped_seconds(route, kept, compressor) < hoped_seconds(*best, kept, compressor)) best = route;
   }
-  return best;
+  return *best;
 }
 
 // How much of `busy` seconds of compressing, exchanging and decoding a step has to wait for after backward.

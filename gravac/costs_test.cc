@@ -34,7 +34,7 @@ CostModel make_model() {
   return CostModel(4, 1'000'000, {selecting_payloads(1'000'000, Values::fp32, false, 1)}, std::nullopt);
 }
 
-TEST(CostModel, SettlesOnTheQuickestRouteWhateverItsBytes) {
+TEST(CostModel, SettlesOnTheQuickestRoute) {
   for (const Route quickest : {Route::all_gather, Route::reduce_scatter, Route::dense}) {
     World world{{{Route::all_gather, 6e-8}, {Route::reduce_scatter, 6e-8}, {Route::dense, 6e-8}}};
     world.seconds_per_byte[quickest] = 2e-9;
@@ -52,6 +52,14 @@ TEST(CostModel, NeverTriesARoutePredictedToBeFarSlower) {
   CostModel model = make_model();
   world.step(model, 1000);
   for (int step = 1; step < 2000; ++step) EXPECT_NE(world.step(model, 1000), Route::dense) << step;
+}
+
+// All entries from three other ranks are more than a dense all-reduce moves, and fill four times as much memory.
+TEST(CostModel, NeverTakesARouteWithNoFewerBytesThanDense) {
+  const World world{{{Route::all_gather, 1e-10}, {Route::reduce_scatter, 1e-8}, {Route::dense, 1e-8}}};
+  CostModel model = make_model();
+  ASSERT_GE(model.volume(Route::all_gather, 900'000).bytes, model.volume(Route::dense, 900'000).bytes);
+  for (int step = 0; step < 500; ++step) EXPECT_NE(world.step(model, 900'000), Route::all_gather) << step;
 }
 
 // The model uses all-gather by then, so it can find out only by going back to an unused route.
