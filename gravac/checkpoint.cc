@@ -127,9 +127,20 @@ std::vector<float> Checkpoint::floats(const std::string& name) const {
 }
 
 std::vector<float> Checkpoint::floats(const std::string& name, std::size_t size) const {
-  std::vector<float> result = floats(name);
-  require_size(name, result.size(), size);
-  return result;
+  const std::span<const float> found = view(name, size);
+  return {found.begin(), found.end()};
+}
+
+// A section has memory of its own, which is aligned for every type.
+std::span<const float> Checkpoint::view(const std::string& name) const {
+  const std::vector<std::byte>& bytes = get(name, 'f', sizeof(float)).bytes;
+  return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
+}
+
+std::span<const float> Checkpoint::view(const std::string& name, std::size_t size) const {
+  const std::span<const float> found = view(name);
+  require_size(name, found.size(), size);
+  return found;
 }
 
 std::string Checkpoint::text(const std::string& name) const {

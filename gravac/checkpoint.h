@@ -28,6 +28,9 @@ class Checkpoint {
   std::vector<double> numbers(const std::string& name, std::size_t size) const;
   std::vector<float> floats(const std::string& name) const;
   std::vector<float> floats(const std::string& name, std::size_t size) const;
+  // The same without a copy, for as long as this checkpoint is there and unchanged.
+  std::span<const float> view(const std::string& name) const;
+  std::span<const float> view(const std::string& name, std::size_t size) const;
   std::string text(const std::string& name) const;
   // The type of a section: 'd' for numbers, 'f' for floats, 't' for text. Throws Error if it is missing.
   char type(const std::string& name) const;

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
+#include <algorithm>
+
 #include "gravac/util/require.h"
 
 namespace gravac {
@@ -23,6 +25,8 @@ TEST(Checkpoint, ReturnsEachSectionByNameAfterAWayThroughBytes) {
   EXPECT_EQ(back.floats("values", 2), (std::vector<float>{0.5f, 3}));
   EXPECT_EQ(back.text("text"), "topk");
   EXPECT_TRUE(back.floats("nothing", 0).empty());
+  EXPECT_TRUE(std::ranges::equal(back.view("values", 2), std::vector<float>{0.5f, 3}));
+  EXPECT_TRUE(back.view("nothing").empty());
   EXPECT_EQ(back.names("n"), (std::vector<std::string>{"nothing", "numbers"}));
 }
 
@@ -31,6 +35,7 @@ TEST(Checkpoint, RefusesMissingSectionsOtherTypesAndSizes) {
   EXPECT_THROW(checkpoint.numbers("residual"), Error);
   EXPECT_THROW(checkpoint.numbers("values"), Error);
   EXPECT_THROW(checkpoint.floats("values", 3), Error);
+  EXPECT_THROW(checkpoint.view("values", 3), Error);
   Checkpoint twice = example();
   EXPECT_THROW(twice.add("text", "again"), Error);
 }

@@ -168,11 +168,12 @@ void EngineBase::rescale(float ratio) {
 std::vector<float> EngineBase::gather_memory(std::size_t number) {
   std::vector<float> all;
   for (Part& part : parts_) {
-    const std::vector<float> mine = part.codec->memories()[number]->copy();
-    if (mine.empty()) continue;
+    Memory& memory = *part.codec->memories()[number];
+    if (memory.size() == 0) continue;
     all.resize(layout_.entries());
+    if (memory.zero()) continue;
     each_segment(part, [&](const Segment& segment, std::size_t begin) {
-      std::copy_n(mine.begin() + static_cast<std::ptrdiff_t>(begin), segment.size,
+      std::copy_n(memory.values().begin() + static_cast<std::ptrdiff_t>(begin), segment.size,
                   all.begin() + static_cast<std::ptrdiff_t>(segment.begin));
     });
   }
@@ -217,7 +218,7 @@ void EngineBase::load(const Checkpoint& checkpoint) {
     return std::span(codecs).subspan(same_number ? i * each : 0, each);
   };
   for (std::size_t i = 0; i < parts_.size(); ++i) codec(i).check(numbers_of(i));
-  std::vector<std::vector<float>> memories;
+  std::vector<std::span<const float>> memories;
   for (std::size_t m = 0; !parts_.empty() && m < codec(0).memories().size(); ++m) {
     const std::string name(codec(0).memories()[m]->name());
     bool any = false;
@@ -225,7 +226,7 @@ void EngineBase::load(const Checkpoint& checkpoint) {
     const std::string sharing = checkpoint.text("sharing/" + name);
     require(sharing == to_string(codec(0).memories()[m]->sharing()), "checkpoint: '", name, "' is ", sharing,
             " there");
-    memories.push_back(checkpoint.floats(name, any ? layout_.entries() : 0));
+    memories.push_back(checkpoint.view(name, any ? layout_.entries() : 0));
     require(std::ranges::all_of(memories.back(), [](float x) { return std::isfinite(x); }), "checkpoint: '",
             name, "' holds infinities or NaN");
   }

@@ -133,7 +133,7 @@ py::dict to_python(const Checkpoint& checkpoint) {
     } else if (checkpoint.type(name) == 'd') {
       state[key] = checkpoint.numbers(name);
     } else {
-      const std::vector<float> values = checkpoint.floats(name);
+      const std::span<const float> values = checkpoint.view(name);
       state[key] = py::bytearray(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
     }
   }
@@ -182,16 +182,14 @@ class Session {
   // equal on all ranks, but may change when a run is resumed, so it is no option of the engine.
   Session(const Parameters& parameters, const std::optional<std::vector<Bucket>>& buckets,
           const Options& options, py::object peers, std::size_t check_every)
-      : comm_(std::move(peers)) {
-    const Layout layout = make_layout(parameters);
+      : comm_(std::move(peers)), parameters_(parameters), options_(options) {
     EngineSetup setup = make_setup(parameters, options, comm_.size());
     const py::gil_scoped_release free;
     handshake(comm_, {{"check_every", std::to_string(check_every)}});
     if (buckets) {
-      setup.options.hold_unused = true;  // DDP drops means of parameters that no rank used
-      engine_ = make_overlap(layout, *buckets, std::move(setup), comm_, clock_);
+      overlap(*buckets, std::move(setup));
     } else {
-      engine_ = make_aggregator(layout, std::move(setup), comm_, clock_);
+      engine_ = make_aggregator(make_layout(parameters), std::move(setup), comm_, clock_);
     }
   }
   ~Session() {
@@ -199,10 +197,22 @@ class Session {
     engine_.reset();
   }
 
-  Engine& engine() { return *engine_; }
+  Engine& engine() {
+    require(engine_ != nullptr, "engine: it was lost when buckets were cut anew");
+    return *engine_;
+  }
+
+  // Goes on with other buckets. At no time are there three copies of the memories, which are as large as gradients.
+  void cut_anew(const std::vector<Bucket>& buckets) {
+    EngineSetup setup = make_setup(parameters_, options_, comm_.size());
+    const Checkpoint state = engine().save();
+    engine_.reset();
+    overlap(buckets, std::move(setup));
+    engine_->load(state);
+  }
 
   std::string finish(double samples) {
-    const StepReport report = engine_->finish(samples);
+    const StepReport report = engine().finish(samples);
     momentum_ = report.momentum;
     return to_json(report);
   }
@@ -237,6 +247,11 @@ class Session {
   }
 
  private:
+  void overlap(const std::vector<Bucket>& buckets, EngineSetup setup) {
+    setup.options.hold_unused = true;  // DDP drops means of parameters that no rank used
+    engine_ = make_overlap(make_layout(parameters_), buckets, std::move(setup), comm_, clock_);
+  }
+
   std::vector<std::uint64_t> gather(const std::vector<std::uint64_t>& mine) {
     std::vector<std::uint64_t> all(mine.size() * comm_.size());
     comm_.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
@@ -245,6 +260,8 @@ class Session {
 
   PythonComm comm_;
   SteadyClock clock_;
+  Parameters parameters_;
+  Options options_;
   std::unique_ptr<Engine> engine_;
   MomentumUse momentum_;  // of the last step
 };
@@ -280,6 +297,7 @@ PYBIND11_MODULE(_engine, m) {
           "learning_rate_dropped", [](Session& session) { session.engine().learning_rate_dropped(); },
           released)
       .def("compare", &Session::compare, released)
+      .def("cut_anew", &Session::cut_anew, released)
       .def("save", [](Session& session) { return to_python(session.engine().save()); })
       .def("load",
            [](Session& session, const py::dict& state) { session.engine().load(from_python(state)); });

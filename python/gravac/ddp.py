@@ -146,14 +146,12 @@ class GravacState(Session):
         """
         first = self._engine is None
         shape = self._to_load.get("buckets", here) if first and self._to_load else here
-        if shape != self._shape:
-            before = None if first else self._engine.save()
-            self._engine = None  # its memories are as large as the gradient: gone before the new ones are made
+        if first:
             layout = described(self._parameters, self._model)
             self._engine = self._wait_for(_engine.Engine, layout, shape, self._options, self._peers, self._check_every)
-            self._shape = shape
-            if before is not None:
-                self._engine.load(before)
+        elif shape != self._shape:
+            self._wait_for(self._engine.cut_anew, shape)
+        self._shape = shape
         self._load_now()
         self._tell_drop()
         self._follow_scale()  # this step's gradients have the scale of now, the state that of when it was saved
