@@ -76,7 +76,7 @@ int train(const DemoOptions& options, const Run& run, const std::string& folder)
                  "--model",      "vgg-small",
                  "--data",       "images",
                  "--batch",      "16",
-                 "--lr",         "0.05",
+                 "--lr",         "0.02",
                  "--warmup",     std::to_string(options.steps / 10),
                  "--seed",       "1",
                  "--steps",      std::to_string(options.steps),
