@@ -107,8 +107,13 @@ std::string sentence_of(const Advice& advice, const std::vector<Predicted>& all,
     const auto& names = one.setting.compressors;
     if (!names.empty() && names[0] == "fp16") text += print(", in 16 bits %.3g", 1 / one.step.seconds());
   }
-  text += advice.break_even ? print("; Top-k is faster than dense from %.2gx on", *advice.break_even)
-                            : std::string("; Top-k is slower than dense at any factor");
+  if (!advice.break_even) {
+    text += "; Top-k is slower than dense at any factor";
+  } else if (*advice.break_even < 1.05) {
+    text += "; Top-k is faster than dense at any factor";
+  } else {
+    text += print("; Top-k is faster than dense from %.2gx on", *advice.break_even);
+  }
   if (advice.compute_bound) text += print("; from %.2gx on the step is bound by compute", *advice.compute_bound);
   if (advice.best.setting.compressors.empty()) {
     return text + "; use dense steps (--policy dense): compression would not save a tenth of the time.";

@@ -38,6 +38,8 @@ TEST(Advice, BreaksEvenWhereTopKBecomesFasterThanDense) {
     if (*advice.break_even > 1.02) {
       EXPECT_GE(topk.at(*advice.break_even / 1.02).seconds(), advice.dense.seconds());
     }
+    const char* says = *advice.break_even < 1.05 ? "faster than dense at any factor" : "faster than dense from ";
+    EXPECT_NE(advice.sentence.find(says), std::string::npos) << advice.sentence;
   }
 }
 
