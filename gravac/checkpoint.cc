@@ -123,7 +123,8 @@ std::vector<double> Checkpoint::numbers(const std::string& name, std::size_t siz
 }
 
 std::vector<float> Checkpoint::floats(const std::string& name) const {
-  return as<float>(get(name, 'f', sizeof(float)).bytes);
+  const std::span<const float> found = view(name);
+  return {found.begin(), found.end()};
 }
 
 std::vector<float> Checkpoint::floats(const std::string& name, std::size_t size) const {
