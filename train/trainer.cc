@@ -217,7 +217,8 @@ std::array<double, 4> Trainer::evaluate_my_share() {
   module_->eval();
   const std::size_t size = around_.data.test_size(), ranks = around_.comm.size(), rank = around_.comm.rank();
   const std::size_t begin = size * rank / ranks, end = size * (rank + 1) / ranks;
-  const std::size_t batch = std::max<std::size_t>(options_.batch, 1);
+  // Larger than most training batches: nothing is kept for backward, and small batches take longer in all.
+  const std::size_t batch = std::max<std::size_t>(options_.batch, 64);
   double loss = 0, top1 = 0, top5 = 0, count = 0;
   for (std::size_t at = begin; at < end; at += batch) {
     const Batch test = around_.data.test(at, std::min(at + batch, end));
