@@ -223,7 +223,7 @@ Law law_of(const CompressorInfo& info, const OptionReader& reader, const Layout&
   std::vector<RatePoint> points;
   for (const MeasuredRate& one : rates) {
     const double factor = by_rank ? factor_of(layout, static_cast<std::size_t>(one.setting)) : one.setting;
-    if (factor > 1) points.push_back({factor, one.rate});
+    if (factor > 1) points.push_back({factor, one.rate, one.spread});
   }
   std::ranges::sort(points, {}, &RatePoint::factor);
   const auto [first, last] = std::ranges::unique(points, {}, &RatePoint::factor);

@@ -1,5 +1,6 @@
 // Our own policy. Every compressor and factor has a rate, the dense steps that one of its steps is worth (rates.h),
-// and a predicted time. The policy takes the one with the least time per dense-equivalent step.
+// and a predicted time. The policy takes the one with the least time per dense-equivalent step, by the rate of the models
+// that compression harms most: which kind this one is cannot be known, and a little more time is lost than accuracy.
 //
 // Rates that were measured are read from their law. Where nothing was measured, the rate is taken to be
 // gain^(1/3), and the gain to be 1 / (1 + (factor / c0)^1.25), which is nearly so under error feedback: then one
@@ -116,14 +117,18 @@ class ProgressPolicy final : public Policy {
     log_c0_ += kLearning * (seen - log_c0_);
   }
 
-  double rate(const Setting& setting) const {
-    const double gain = 1 / (1 + std::pow(setting.factor / std::exp(log_c0_), options_.tail_exponent));
-    return law(setting).rate(setting.factor, gain);
+  double gain_at(double factor) const {
+    return 1 / (1 + std::pow(factor / std::exp(log_c0_), options_.tail_exponent));
   }
 
-  // Seconds per dense-equivalent step.
+  double rate(const Setting& setting) const {
+    return law(setting).rate(setting.factor, gain_at(setting.factor));
+  }
+
+  // Seconds per dense-equivalent step, on the models that compression harms most.
   double price(const Setting& setting, const StepCosts& costs) const {
-    return costs.sparse_seconds(setting.factor, setting.compressor) / rate(setting);
+    const double least = law(setting).least_rate(setting.factor, gain_at(setting.factor));
+    return costs.sparse_seconds(setting.factor, setting.compressor) / least;
   }
 
   void move(const StepCosts& costs) {

@@ -19,25 +19,32 @@ constexpr MeasuredRate kRates[] = {
 
 Law::Law(std::vector<RatePoint> points) : points_(std::move(points)) {
   double before = 1;
-  for (const auto& [factor, rate] : points_) {
+  for (const auto& [factor, rate, spread] : points_) {
     require(factor > before && std::isfinite(factor), "law: factor ", factor, " found after ", before);
     require(rate > 0 && rate <= 2, "law: rate ", rate, " found, above 0 and up to 2 expected");
+    require(spread >= 0 && spread < rate, "law: spread ", spread, " found, 0 to less than the rate ", rate, " expected");
     before = factor;
   }
 }
 
-double Law::rate(double factor, double gain) const {
-  if (factor <= 1) return 1;
-  if (by_gain()) return std::pow(gain, exponent_);
+double Law::least_rate(double factor, double gain) const {
+  const RatePoint point = at(factor, gain);
+  return point.rate - point.spread;
+}
+
+RatePoint Law::at(double factor, double gain) const {
+  if (factor <= 1) return {};
+  if (by_gain()) return {factor, std::pow(gain, exponent_)};
   RatePoint below;  // dense
   for (const RatePoint& above : points_) {
     if (factor <= above.factor) {
       const double part = std::log(factor / below.factor) / std::log(above.factor / below.factor);
-      return below.rate + part * (above.rate - below.rate);
+      return {factor, std::lerp(below.rate, above.rate, part), std::lerp(below.spread, above.spread, part)};
     }
     below = above;
   }
-  return below.rate * below.factor / factor;
+  const double fall = below.factor / factor;
+  return {factor, below.rate * fall, below.spread * fall};
 }
 
 std::vector<MeasuredRate> measured_rates(std::string_view family, std::string_view hand_over,

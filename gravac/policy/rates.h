@@ -5,9 +5,9 @@
 
 namespace gravac {
 
-// A measured rate: what one step at a factor is worth, in dense steps.
+// A measured rate: what one step at a factor is worth, in dense steps, and by how much that differed between models.
 struct RatePoint {
-  double factor = 1, rate = 1;
+  double factor = 1, rate = 1, spread = 0;
 };
 
 // What compressed steps are worth, in dense steps, by their factor: the law of a family of compressors, under an
@@ -25,9 +25,13 @@ class Law {
   bool by_gain() const { return points_.empty(); }
   double exponent() const { return exponent_; }
   // `gain` is the error-fed one; only laws that go by it read it.
-  double rate(double factor, double gain) const;
+  double rate(double factor, double gain) const { return at(factor, gain).rate; }
+  // The lower end of what was measured: what a step is worth on models that compression harms most.
+  double least_rate(double factor, double gain) const;
 
  private:
+  RatePoint at(double factor, double gain) const;
+
   double exponent_ = 0;
   std::vector<RatePoint> points_;
 };
@@ -39,7 +43,7 @@ struct MeasuredRate {
   std::string_view optimizer;  // sgd, adam
   double setting = 1;          // the factor; of low-rank the rank
   double rate = 1;
-  double spread = 0;  // of the rate, between tasks and seeds
+  double spread = 0;  // half the difference between the lowest and the highest rate of a task
 };
 
 // All measured rates of a family, ascending by setting. Empty if nothing was measured.
