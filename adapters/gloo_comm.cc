@@ -4,10 +4,10 @@
 #include <future>
 #include <sstream>
 #include <thread>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "adapters/gloo_meeting.h"
 #include "adapters/gloo_roll_call.h"
+#include "adapters/gloo_rounds.h"
 #include "adapters/parts.h"
 #include "adapters/roll_call.h"
 #include "gravac/util/require.h"
@@ -29,7 +29,7 @@ at::Tensor bytes_of(const void* data, std::size_t size) {
 // The group, and what it takes to find out who is missing when it fails.
 struct Joined {
   c10::intrusive_ptr<c10d::TCPStore> store;  // on rank 0 it serves the others
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
+  c10::intrusive_ptr<RoundsGroup> group;
   std::unique_ptr<RollCall> roll_call;
 };
 
@@ -52,8 +52,8 @@ Joined join(const GlooOptions& options, WaitingFor& waiting) {
   roll_call->set_all(std::move(all));
   try {
     Joined joined{met.store,
-                  c10::make_intrusive<c10d::ProcessGroupGloo>(met.store, static_cast<int>(options.rank),
-                                                              static_cast<int>(options.size), group),
+                  c10::make_intrusive<RoundsGroup>(met.store, static_cast<int>(options.rank),
+                                                   static_cast<int>(options.size), group),
                   std::move(roll_call)};
     // A rank that is connected may end at once, for whatever reason. The others must be connected first.
     std::vector<at::Tensor> one = {at::ones({1})};
@@ -125,10 +125,7 @@ class GlooComm final : public Comm {
   void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
     Parts all = tell_lengths(*this, parts, received);
     if (!all.any) return;
-    at::Tensor input = bytes_of(all.out.data(), all.out.size());
-    at::Tensor output = bytes_of(received.bytes().data(), received.bytes().size());
-    wait("all_to_all",
-         [&] { return joined_.group->alltoall_base(output, input, all.receive, all.send, {}); });
+    wait("all_to_all", [&] { return joined_.group->all_to_all(std::move(all), received); });
   }
 
  private:

@@ -3,7 +3,8 @@
 //   mpirun -n 4 rank_mpi --scenario laws
 // Prints one line: "ok" and exits with 0, or "failed: " and the error, and exits with 1.
 // Scenarios:
-//   laws            all compressors, policies and exchanges
+//   laws            all compressors, policies and exchanges; all-to-all
+//   parts           all-to-all with parts of all lengths
 //   run             trains for ever and writes the number of each step to a file: to be killed
 //   straggler       rank 2 is slow in one step; writes to a file whom the report of the next one names
 //   late            rank 1 stops for ever in the middle, and rank 2 is late for the operation that then fails
@@ -134,6 +135,57 @@ void run(Comm& comm, const Selection& selection) {
   for (const double other : all) require(other == all[0], "ranks differ with ", what);
 }
 
+// Byte i of the part that rank `from` sends to rank `to`, in the operation with this number.
+std::byte byte_of(std::size_t operation, std::size_t from, std::size_t to, std::size_t i) {
+  return static_cast<std::byte>(101 * operation + 31 * from + 7 * to + i + i / 251);
+}
+
+// Throws Error unless every rank receives what the others sent to it. length(from, to): of a part.
+template <class Length>
+void exchange_parts(Comm& comm, std::size_t operation, const Length& length) {
+  std::vector<std::vector<std::byte>> parts(comm.size());
+  for (std::size_t to = 0; to < comm.size(); ++to) {
+    parts[to].resize(length(comm.rank(), to));
+    for (std::size_t i = 0; i < parts[to].size(); ++i) parts[to][i] = byte_of(operation, comm.rank(), to, i);
+  }
+  Messages received;
+  comm.all_to_all(std::vector<std::span<const std::byte>>(parts.begin(), parts.end()), received);
+  for (std::size_t from = 0; from < comm.size(); ++from) {
+    const std::span<const std::byte> part = received[from];
+    const std::size_t expected = length(from, comm.rank());
+    require(part.size() == expected, "all_to_all: ", part.size(), " bytes from rank ", from, " found, ", expected, " expected");
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      require(part[i] == byte_of(operation, from, comm.rank(), i), "all_to_all: byte ", i, " from rank ", from, " is wrong");
+    }
+  }
+}
+
+// Parts of all lengths: equal ones, of which many fit into a packet or only a few into the buffers of a
+// connection; random ones, many of them empty; and cases in which only one rank or only one pair sends.
+void parts(Comm& comm) {
+  comm.expect_messages_of(5'000'000);
+  std::size_t operation = 0;
+  for (const std::size_t bytes : {0, 1, 7, 1000, 65'536, 5'000'000}) {
+    exchange_parts(comm, ++operation, [&](std::size_t, std::size_t) { return bytes; });
+  }
+  const std::size_t last = comm.size() - 1;
+  for (const std::size_t bytes : {1, 300'000}) {
+    exchange_parts(comm, ++operation, [&](std::size_t from, std::size_t) { return from == last ? bytes : 0; });
+    exchange_parts(comm, ++operation, [&](std::size_t, std::size_t to) { return to == last ? bytes : 0; });
+    exchange_parts(comm, ++operation, [&](std::size_t from, std::size_t to) { return from == to ? bytes : 0; });
+    exchange_parts(comm, ++operation, [&](std::size_t from, std::size_t to) { return from == 0 && to == last ? bytes : 0; });
+  }
+  for (int i = 0; i < 50; ++i) {
+    ++operation;
+    exchange_parts(comm, operation, [&](std::size_t from, std::size_t to) {
+      std::mt19937 random(static_cast<unsigned>(10'000 * operation + 100 * from + to));
+      const bool empty = random() % 3 == 0;
+      const std::size_t longest = std::size_t{1} << random() % 18;
+      return empty ? 0 : random() % longest;
+    });
+  }
+}
+
 // Every compressor with every policy. Exchanges and formats of values take turns, so that each
 // compressor and each policy meets every one of them.
 void laws(Comm& comm) {
@@ -232,7 +284,9 @@ void come_late(Comm& comm, double timeout) {
 // Trains until another rank is killed or stopped, and an exchange throws.
 void steps_for_ever(Comm& comm, const std::string& out) {
   SteadyClock clock;
-  Aggregator aggregator(layout_of(20'000), make_static_policy(10), {}, comm, clock);
+  EngineOptions options;
+  options.route = Route::reduce_scatter;  // an all-to-all and an all-gather, and one more for the agreement
+  Aggregator aggregator(layout_of(20'000), make_static_policy(10), options, comm, clock);
   for (std::size_t step = 0;; ++step) {
     std::vector<float> gradient = gradient_of(20'000, comm.rank(), step);
     aggregator.aggregate(gradient, 1);
@@ -291,6 +345,7 @@ int main(int argc, char** argv) {
     if (scenario == "straggler") find_straggler_among(*comm, out);
     if (scenario == "late") come_late(*comm, timeout);
     if (scenario == "laws") laws(*comm);
+    if (scenario == "laws" || scenario == "parts") parts(*comm);
     std::printf("ok\n");
   } catch (const std::exception& error) {
     if (!answer.empty()) std::ofstream(answer) << "failed: " << error.what() << std::endl;
