@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import queue
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ _DEFAULT_TIMEOUT = 1800.0  # seconds, as torch has it; for groups that do not te
 _WARN_AFTER = 10.0  # seconds of one wait after which late ranks are named; every warning doubles it
 _PATIENCE = 5.0  # seconds in which a rank that waits has noticed that another one has given up
 _CARRY_CPU_TENSORS = ("gloo", "mpi", "ucc", "undefined")  # "undefined": Gloo for the CPU, NCCL for the GPU
+_TAG = 0x67726176  # of single messages, in case that the caller sends some on the same group; another for what never comes
 _meetings: Dict[Tuple[int, ...], int] = {}  # by ranks: the groups made so far, equal on all of these ranks
 
 
@@ -64,6 +66,40 @@ def named(ranks: List[int]) -> str:
     return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
+class _Task:
+    """Work for a thread, to be waited for as one waits for an operation of torch's."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._run = run
+        self._ended = threading.Event()
+        self._error: Optional[BaseException] = None
+
+    def run(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:
+            self._error = error
+        self._ended.set()
+
+    def is_completed(self) -> bool:
+        return self._ended.is_set()
+
+    def wait(self, timeout: Optional[datetime.timedelta] = None) -> None:
+        if not self._ended.wait(None if timeout is None else timeout.total_seconds()):
+            raise RuntimeError("not yet")
+        if self._error is not None:
+            raise RuntimeError(str(self._error))
+
+
+def _run_tasks(tasks: "queue.SimpleQueue[Optional[_Task]]") -> None:
+    while True:
+        task = tasks.get()
+        if task is None:
+            return
+        task.run()
+        del task  # and with it the memory of its messages
+
+
 class Peers:
     """A process group, for one thread at a time. Without torch.distributed: one rank alone.
 
@@ -88,6 +124,10 @@ class Peers:
         self._telling = threading.Lock()
         self._others_failed = False
         self._warn_after = _WARN_AFTER
+        self._ranks: Tuple[int, ...] = (0,)  # by rank here, the rank among all processes
+        self._in_rounds = False  # all-to-all is done by single messages
+        self._tasks: Optional[queue.SimpleQueue[Optional[_Task]]] = None  # for a thread that sends these
+        self._sending: Optional[_Task] = None
         self.meet()
 
     @property
@@ -103,7 +143,8 @@ class Peers:
             self.timeout = _timeout_of(self.group)
         self.group = _own_group(self.group, datetime.timedelta(seconds=self.timeout))
         self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
-        ranks = tuple(dist.get_process_group_ranks(self.group))
+        self._ranks = ranks = tuple(dist.get_process_group_ranks(self.group))
+        self._in_rounds = "gloo" in dist.get_backend(self.group)
         _meetings[ranks] = _meetings.get(ranks, 0) + 1
         self._place = f"gravac/{','.join(map(str, ranks))}/{_meetings[ranks]}/"
         self._keeper = ranks.index(0) if 0 in ranks else None
@@ -111,6 +152,8 @@ class Peers:
     def cancel(self) -> None:
         """Ends a wait that is under way, and all to come."""
         self.cancelled = True
+        if self._tasks is not None:
+            self._tasks.put(None)
 
     def busy(self) -> bool:
         """Whether an operation is under way, also one that nobody waits for any more."""
@@ -144,12 +187,60 @@ class Peers:
     def all_to_all(self, output: memoryview, source: memoryview, received: List[int], sent: List[int]) -> Failure:
         given = torch.frombuffer(source, dtype=torch.uint8).clone() if len(source) else torch.empty(0).byte()
         found = torch.empty(len(output), dtype=torch.uint8)
-        failure = self._wait(
-            lambda: dist.all_to_all_single(found, given, received, sent, group=self.group, async_op=True)
-        )
+        if self._in_rounds:
+            failure = self._wait(lambda: self._start_rounds(list(found.split(received)), list(given.split(sent))))
+        else:
+            failure = self._wait(
+                lambda: dist.all_to_all_single(found, given, received, sent, group=self.group, async_op=True)
+            )
         if failure is None and len(output):
             torch.frombuffer(output, dtype=torch.uint8).copy_(found)
         return failure
+
+    def _start_rounds(self, into: List[torch.Tensor], parts: List[torch.Tensor]) -> _Task:
+        """Starts an all-to-all that sends to one rank after the other.
+
+        Gloo's own sends to all at once, and several senders then compete for each receiver's link, of which a third is
+        lost. The rounds need a thread, because torch offers no way to ask whether a single message has arrived.
+        """
+        if self.cancelled:
+            raise RuntimeError("it was interrupted")
+        if self._tasks is None:
+            self._tasks = queue.SimpleQueue()
+            threading.Thread(target=_run_tasks, args=(self._tasks,), name="gravac-send", daemon=True).start()
+        rank, size, ranks, group = self.rank, self.size, self._ranks, self.group
+
+        def rounds() -> None:
+            into[rank].copy_(parts[rank])
+            # In round r, to rank + r and from rank - r. All receivers say at the start that they are ready.
+            sources = [(rank - r) % size for r in range(1, size)]
+            arriving = {s: dist.irecv(into[s], ranks[s], group, _TAG) for s in sources if into[s].numel() > 0}
+            for source in sources:
+                target = (2 * rank - source) % size
+                if parts[target].numel() > 0:
+                    dist.isend(parts[target], ranks[target], group, _TAG).wait()
+                # "Sent" means that the kernel has it. Waiting for what arrives keeps ranks in step.
+                if source in arriving:
+                    arriving[source].wait()
+
+        self._sending = _Task(rounds)
+        self._tasks.put(self._sending)
+        return self._sending
+
+    def _end_rounds(self) -> None:
+        """After a failure: wakes the thread that sends, if it waits for a message that may never come.
+
+        A thread that still waits when Python ends, and wakes then, would end the process by a signal. To wake it, this
+        waits in vain for a message: Gloo gives up all operations of a group in which one has taken too long.
+        """
+        if self._sending is None or self._sending.is_completed():
+            return
+        try:
+            nobody = self._ranks[(self.rank + 1) % self.size]
+            never = dist.irecv(torch.empty(1, dtype=torch.uint8), nobody, self.group, _TAG + 1)
+            never.wait(datetime.timedelta(milliseconds=1))
+        except (RuntimeError, ValueError):
+            pass
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Rank 0's tensor, everywhere. As bytes in main memory, since Gloo does not know all types and devices."""
@@ -249,6 +340,7 @@ class Peers:
     def _failure(self, error: BaseException, began: float) -> Failure:
         seconds = time.monotonic() - began
         missing, more = self._missing(seconds)
+        self._end_rounds()
         return missing, more, seconds, str(error).split("\n", 1)[0]
 
     def _missing(self, waited: float) -> Tuple[List[int], bool]:

@@ -5,13 +5,14 @@ import gc
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import weakref
 
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import LIMIT, Fed, ddp, end, errors, gradients_of, result, run, start
+from ranks import LIMIT, Fed, ddp, end, errors, gradients_of, result, run, run_each, start
 
 import gravac
 from gravac import _peers
@@ -43,7 +44,8 @@ def go_on(rank, kind, timeout, under_way, survivors):
     connections, from which its neighbours would learn that something is wrong.
     """
     _peers._WARN_AFTER = 0.5
-    model, state = made(kind, timeout=timeout, policy="static", factor=10)
+    # Every step has an all-gather and an all-to-all.
+    model, state = made(kind, timeout=timeout, policy="static", factor=10, exchange="reduce-scatter")
     step = 0
     while True:
         try:
@@ -168,6 +170,74 @@ def test_ctrl_c_works_while_a_peer_hangs(kind):
         assert not well and "KeyboardInterrupt" in message, message
     finally:
         end(started)
+
+
+FAILS_IN_ALL_TO_ALL = """
+import os, signal, sys, threading
+import torch.distributed as dist
+from gravac import _peers
+
+store, rank, how = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+dist.init_process_group("gloo", init_method=store, rank=rank, world_size=3)
+peers = _peers.Peers(None, 1000.0)
+lengths = [100_000] * 3
+data, room = memoryview(bytearray(300_000)), memoryview(bytearray(300_000))
+assert peers.all_to_all(room, data, lengths, lengths) is None
+if rank == 1:
+    print("ready", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL if how == "killed" else signal.SIGSTOP)
+if how == "cancelled":
+    threading.Timer(1.0, peers.cancel).start()
+missing, more, seconds, cause = peers.all_to_all(room, data, lengths, lengths)
+print(missing, cause, flush=True)
+sys.exit(5)
+"""
+
+
+@pytest.mark.parametrize("how", ["killed", "cancelled"])
+def test_a_process_ends_in_its_own_way_after_a_failed_all_to_all(how, tmp_path):
+    # Neither does the thread that sends hold up the end of Python, nor does it end the process by a signal. Gloo's
+    # timeout is far away.
+    arguments = [sys.executable, "-c", FAILS_IN_ALL_TO_ALL, f"file://{tmp_path}/store"]
+    ranks = [subprocess.Popen([*arguments, str(r), how], stdout=subprocess.PIPE, text=True) for r in range(3)]
+    try:
+        for rank in (0, 2):
+            text, _ = ranks[rank].communicate(timeout=LIMIT)
+            assert text.startswith("[1] " if how == "killed" else "[] it was interrupted"), text
+            assert ranks[rank].returncode == 5
+    finally:
+        for process in ranks:
+            process.kill()
+            process.communicate()
+
+
+LENGTHS = {  # of the part that rank a sends to rank b
+    "some empty": lambda a, b, last: 0 if (a + b) % 2 else 70_000,
+    "one byte": lambda a, b, last: 1,
+    "long": lambda a, b, last: 3_000_000,
+    "different": lambda a, b, last: 1000 * a + b,
+    "to one rank": lambda a, b, last: 500_000 * (b == last),
+    "to nobody else": lambda a, b, last: 10 * (a == b),
+}
+
+
+def deliver(rank, size, length):
+    def part(a, b):
+        return bytes([7 * a + 31 * b]) * length(a, b, size - 1)
+
+    sent = [part(rank, other) for other in range(size)]
+    expected = [part(other, rank) for other in range(size)]
+    room, source = bytearray(sum(map(len, expected))), bytearray(b"".join(sent))
+    peers = _peers.Peers(None, None)
+    assert peers._in_rounds
+    failure = peers.all_to_all(memoryview(room), memoryview(source), [*map(len, expected)], [*map(len, sent)])
+    assert failure is None, failure
+    assert bytes(room) == b"".join(expected)
+
+
+@pytest.mark.parametrize("size", [2, 3, 7])
+def test_all_to_all_delivers_parts_of_all_lengths(size):
+    run_each(size, deliver, {name: (size, length) for name, length in LENGTHS.items()})
 
 
 @pytest.mark.parametrize("busy", [False, True])
