@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <string>
 #include <thread>
 #include <utility>
@@ -42,21 +43,22 @@ Link link_from_string(std::string_view text) {
 PacedComm::PacedComm(Comm& inner, const Link& link, Clock& clock)
     : inner_(inner), link_(link), clock_(clock), virtual_(dynamic_cast<VirtualClock*>(&clock)) {}
 
-// Waits until all ranks have come, because a collective cannot begin before, and returns the time at which
-// the last one came. Virtual clocks of ranks differ, so their times have to be exchanged; real clocks of
-// different machines cannot be compared, so each rank takes its own time when the waiting ends.
+// When this rank begins. Virtual clocks of ranks differ, so their times are exchanged, and the last one counts.
 double PacedComm::begin() {
   prepare(inner_);
   const double now = clock_.now();
+  if (!virtual_) return now;
   const std::vector<double> all = inner_.all_gather(std::span<const double>(&now, 1));
-  return virtual_ ? *std::max_element(all.begin(), all.end()) : clock_.now();
+  return *std::max_element(all.begin(), all.end());
 }
 
 // Waits, or moves the virtual clock, until the simulated end. The time that the real operation took counts
 // towards it, so a real network slower than the simulated one is not slowed down further.
-void PacedComm::end(double began, double rounds, double bytes) {
+void PacedComm::end(Kind kind, double began, double rounds, double bytes) {
+  const double now = clock_.now();
+  if (!virtual_) began = std::max(began, now - without_waiting(kind, bytes, now - began));
   const double until = began + rounds * link_.latency_seconds + 8 * bytes / link_.bits_per_second;
-  const double left = until - clock_.now();
+  const double left = until - now;
   if (virtual_) {
     virtual_->spend(left);
   } else if (left > 0) {
@@ -64,18 +66,25 @@ void PacedComm::end(double began, double rounds, double bytes) {
   }
 }
 
+// How long an operation of the inner comm takes without waiting for other ranks, if this one took `seconds`.
+double PacedComm::without_waiting(Kind kind, double bytes, double seconds) {
+  const std::pair<Kind, int> key(kind, std::ilogb(bytes + 1));
+  double& shortest = shortest_.try_emplace(key, seconds).first->second;
+  return shortest = std::min(shortest, seconds);
+}
+
 void PacedComm::all_reduce(std::span<float> values) {
   const double began = begin();
   inner_.all_reduce(values);
   const auto n = static_cast<double>(size());
-  end(began, 2 * (n - 1), 2 * (n - 1) / n * static_cast<double>(values.size_bytes()));
+  end(Kind::all_reduce, began, 2 * (n - 1), 2 * (n - 1) / n * static_cast<double>(values.size_bytes()));
 }
 
 void PacedComm::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   const double began = begin();
   inner_.all_gather(mine, all);
   const auto others = static_cast<double>(size() - 1);
-  end(began, others, others * static_cast<double>(mine.size()));
+  end(Kind::all_gather, began, others, others * static_cast<double>(mine.size()));
 }
 
 void PacedComm::all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) {
@@ -89,7 +98,7 @@ void PacedComm::all_to_all(std::span<const std::span<const std::byte>> parts, Me
   }
   // Ranks may end at different times, each when its own link is done. The next operation waits for the
   // slowest.
-  end(began, static_cast<double>(size() - 1), std::max(sent, got));
+  end(Kind::all_to_all, began, static_cast<double>(size() - 1), std::max(sent, got));
 }
 
 }  // namespace gravac

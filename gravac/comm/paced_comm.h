@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <string_view>
+#include <utility>
 
 #include "gravac/comm/comm.h"
 #include "gravac/util/clock.h"
@@ -9,7 +11,7 @@ namespace gravac {
 
 // The network link of one rank. It sends and receives at the same time (full duplex).
 struct Link {
-  double bits_per_second = 0;
+  double bits_per_second = 0;  // of payload: TCP/IP and Ethernet headers take 5 % of what is written on a cable
   double latency_seconds = 0;
 };
 
@@ -23,7 +25,9 @@ Link link_from_string(std::string_view text);
 // switches, congestion and TCP's slow start are not simulated.
 //
 // With a VirtualClock no rank waits: the clocks of all ranks are moved to the time at which the operation
-// would have ended. With any other clock the calling thread sleeps until then.
+// would have ended. With any other clock the calling thread sleeps until then. That costs no messages: an
+// operation is taken to begin when the last rank comes, which is its end minus the time that such an operation
+// takes if nobody is waited for, the shortest seen so far.
 class PacedComm final : public Comm {
  public:
   PacedComm(Comm& inner, const Link& link, Clock& clock);
@@ -36,13 +40,18 @@ class PacedComm final : public Comm {
   void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override;
 
  private:
+  enum class Kind { all_reduce, all_gather, all_to_all };
+
   double begin();
-  void end(double began, double rounds, double bytes);
+  void end(Kind kind, double began, double rounds, double bytes);
+  double without_waiting(Kind kind, double bytes, double seconds);
 
   Comm& inner_;
   Link link_;
   Clock& clock_;
   VirtualClock* virtual_;
+  // The shortest seconds of the inner comm's operations, by kind and by the bits of their size in bytes.
+  std::map<std::pair<Kind, int>, double> shortest_;
 };
 
 }  // namespace gravac

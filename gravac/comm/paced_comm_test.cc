@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "gravac/comm/thread_comm.h"
 #include "gravac/util/require.h"
 
@@ -55,6 +57,40 @@ TEST(PacedComm, SleepsWithARealClock) {
     comm.all_reduce(values);
     EXPECT_GE(clock.now() - start, 0.05);
   });
+}
+
+// A comm whose ranks come and go as its test says, and that counts operations.
+class Scripted final : public Comm {
+ public:
+  explicit Scripted(SteadyClock& clock) : clock_(clock) {}
+  std::size_t rank() const override { return 0; }
+  std::size_t size() const override { return 2; }
+  void all_reduce(std::span<float>) override {
+    ++operations;
+    for (const double end = clock_.now() + seconds; clock_.now() < end;) std::this_thread::yield();
+  }
+  using Comm::all_gather;
+  void all_gather(std::span<const std::byte>, std::span<std::byte>) override { ++operations; }
+  void all_to_all(std::span<const std::span<const std::byte>>, Messages&) override { ++operations; }
+
+  double seconds = 0;  // of an all_reduce
+  int operations = 0;
+
+ private:
+  SteadyClock& clock_;
+};
+
+TEST(PacedComm, WithARealClockBeginsWhenTheLastRankHasComeAndSendsNothingMore) {
+  SteadyClock clock;
+  Scripted inner(clock);
+  PacedComm comm(inner, {.bits_per_second = 8e6}, clock);
+  std::vector<float> values(12'500, 1.0f);  // 50 ms
+  comm.all_reduce(values);                  // takes no time of its own
+  inner.seconds = 0.1;                      // the other rank is late
+  const double start = clock.now();
+  comm.all_reduce(values);
+  EXPECT_GE(clock.now() - start, 0.149);
+  EXPECT_EQ(inner.operations, 2);
 }
 
 TEST(PacedComm, AllToAllDeliversTheMessagesOfTheInnerComm) {
