@@ -15,7 +15,11 @@ void LinkModel::learn(const Volume& volume, double seconds) {
   // The weight makes it a fit of relative errors. Absolute errors of large exchanges would drown the small
   // exchanges, which are the ones that show the latency. 1 us is the shortest time taken seriously.
   const double w = 1 / std::max(seconds * seconds, 1e-12);
-  for (double* sum : {&rr_, &rb_, &bb_, &rt_, &bt_}) *sum *= kMemory;
+  // By the same weight, quick exchanges of the past would outvote slow ones for hundreds of steps after the link
+  // has become slower. If this one took more than twice as long as expected, they count as if they had been as slow.
+  const double expected = this->seconds(volume) / seconds;
+  const double memory = kMemory * (expected < 0.5 ? expected * expected : 1);
+  for (double* sum : {&rr_, &rb_, &bb_, &rt_, &bt_}) *sum *= memory;
   rr_ += w * volume.rounds * volume.rounds;
   rb_ += w * volume.rounds * volume.bytes;
   bb_ += w * volume.bytes * volume.bytes;
