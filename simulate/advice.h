@@ -22,7 +22,7 @@ struct Setting {
 struct Predicted {
   Setting setting;
   Step step;
-  double progress_per_second() const { return step.rate / step.seconds(); }
+  double progress_per_second() const { return step.least_rate / step.seconds(); }  // as policy progress counts it
 };
 
 // Dense steps, and those of every compressor at a few factors, in the order of the table of compressors. Those that

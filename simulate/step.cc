@@ -78,7 +78,9 @@ Step CompressedSteps::by_route(Route route, double factor) const {
             .route = route,
             .factor = entries / std::max(numbers, 1e-9),
             .bytes = found.bytes};
-  step.rate = options_.laws.at(0).rate(step.factor, job_.gains.error_fed(step.factor));
+  const double gain = job_.gains.error_fed(step.factor);
+  step.rate = options_.laws.at(0).rate(step.factor, gain);
+  step.least_rate = options_.laws.at(0).least_rate(step.factor, gain);
   hide(job_, step);
   return step;
 }

@@ -35,6 +35,7 @@ struct Step {
   double factor = 1;  // times fewer numbers than dense
   double bytes = 0;   // through the link of a node, in one direction
   double rate = 1;    // how many dense steps it is worth
+  double least_rate = 1;  // the same on models that compression harms most
 };
 
 // A plain all-reduce of all entries, as DDP does it.
