@@ -151,18 +151,24 @@ double CostModel::hoped_seconds(Route route, double kept, std::size_t compressor
   return std::max(kHope, noise * std::pow(kFading, tried.idle)) * route_seconds(route, kept, compressor);
 }
 
-// A route that sends no fewer bytes than a dense all-reduce is never taken: it cannot be quicker on a slow
-// link, and an all-gather of such payloads would fill the memory with several gradients.
-Route CostModel::route_for(double kept, std::size_t compressor) const {
+// The route with the least `seconds`, which is a member function. A route that sends no fewer bytes than a dense
+// all-reduce is never taken: it cannot be quicker on a slow link, and an all-gather of such payloads would fill the
+// memory with several gradients.
+template <class Seconds>
+Route CostModel::least(const Seconds& seconds, double kept, std::size_t compressor) const {
   if (route_) return *route_;
   if (compressors_[compressor].payloads.all_reduces > 0) return Route::shared;
   const auto bytes = [&](Route route) { return volume(route, kept, false, compressor).bytes; };
   std::optional<Route> best;
   for (const Route route : {Route::all_gather, Route::reduce_scatter, Route::dense}) {
     if (route != Route::dense && bytes(route) >= bytes(Route::dense)) continue;
-    if (!best || hoped_seconds(route, kept, compressor) < hoped_seconds(*best, kept, compressor)) best = route;
+    if (!best || (this->*seconds)(route, kept, compressor) < (this->*seconds)(*best, kept, compressor)) best = route;
   }
   return *best;
+}
+
+Route CostModel::route_for(double kept, std::size_t compressor) const {
+  return least(&CostModel::hoped_seconds, kept, compressor);
 }
 
 // How much of `busy` seconds of compressing, exchanging and decoding a step has to wait for after backward.
@@ -187,14 +193,15 @@ double CostModel::dense_seconds() const {
   return compute_.value() + exposed(busy, hideable_.value());
 }
 
+// By the route that is predicted to be the quickest, not by one that is only to be tried.
 double CostModel::sparse_seconds(double factor, std::size_t compressor) const {
   const double kept = numbers(factor, compressor);
+  const Route route = least(&CostModel::route_seconds, kept, compressor);
   // Before the first sparse step only the time of measuring a dense one is known. Choosing entries takes
   // about three times as long: the fused pass also reads and writes the residual.
   const Typical& timed = compressors_[compressor].compress;
   const double compress = timed.known() ? timed.value() : 3 * compress_dense_.value();
-  return compute_.value() +
-         exposed(compress + route_seconds(route_for(kept, compressor), kept, compressor), hideable_.value());
+  return compute_.value() + exposed(compress + route_seconds(route, kept, compressor), hideable_.value());
 }
 
 // Everything that is a median, in the order of the state.

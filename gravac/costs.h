@@ -129,6 +129,8 @@ class CostModel final : public StepCosts {
   double route_seconds(Route route, double kept, std::size_t compressor) const;
   double exposed(double busy, double hideable) const;
   double hoped_seconds(Route route, double kept, std::size_t compressor) const;
+  template <class Seconds>
+  Route least(const Seconds& seconds, double kept, std::size_t compressor) const;
   template <class Self>
   static auto typicals(Self& self);
 
