@@ -228,7 +228,7 @@ std::vector<double> CostModel::save() const {
 
 void CostModel::load(std::span<const double> state) {
   // Numbers of a LinkModel; of the medians; of the whole, with fit, times and idle of each route.
-  constexpr std::size_t kFit = 7;
+  constexpr std::size_t kFit = LinkModel::kNumbers;
   const std::size_t expected = kFit + typicals(*this).size() * Typical::kNumbers + tried_.size() * (kFit + 2);
   require(state.size() == expected, "cost model: ", state.size(), " numbers found, ", expected, " expected");
   require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),

@@ -16,9 +16,9 @@ void LinkModel::learn(const Volume& volume, double seconds) {
   // exchanges, which are the ones that show the latency. 1 us is the shortest time taken seriously.
   const double w = 1 / std::max(seconds * seconds, 1e-12);
   // By the same weight, quick exchanges of the past would outvote slow ones for hundreds of steps after the link
-  // has become slower. If this one took more than twice as long as expected, they count as if they had been as slow.
-  const double expected = this->seconds(volume) / seconds;
-  const double memory = kMemory * (expected < 0.5 ? expected * expected : 1);
+  // has become slower. So they then count as if they had been as slow.
+  const double ratio = this->seconds(volume) / seconds;
+  const double memory = kMemory * (became_slower(volume, seconds) ? ratio * ratio : 1);
   for (double* sum : {&rr_, &rb_, &bb_, &rt_, &bt_}) *sum *= memory;
   rr_ += w * volume.rounds * volume.rounds;
   rb_ += w * volume.rounds * volume.bytes;
@@ -26,6 +26,17 @@ void LinkModel::learn(const Volume& volume, double seconds) {
   rt_ += w * volume.rounds * seconds;
   bt_ += w * volume.bytes * seconds;
   solve();
+}
+
+// Whether this is the third exchange in a row that took twice as long as predicted. One or two may be chance: a
+// busy processor. Exchanges with far fewer bytes say nothing about the rate of the link, so they are passed over.
+bool LinkModel::became_slower(const Volume& volume, double seconds) {
+  constexpr double kFarLonger = 2, kInARow = 3, kFewer = 0.5;
+  if (volume.bytes < kFewer * slow_bytes_) return false;
+  const bool slow = seconds > kFarLonger * this->seconds(volume);
+  slow_ = slow ? std::min(slow_ + 1, kInARow) : 0;
+  slow_bytes_ = slow ? volume.bytes : 0;
+  return slow_ == kInARow;
 }
 
 // Least squares for seconds = alpha rounds + beta bytes, neither below 0.
@@ -47,15 +58,15 @@ void LinkModel::solve() {
 }
 
 std::vector<double> LinkModel::save() const {
-  return {rr_, rb_, bb_, rt_, bt_, alpha_, beta_};
+  return {rr_, rb_, bb_, rt_, bt_, alpha_, beta_, slow_, slow_bytes_};
 }
 
 void LinkModel::load(std::span<const double> state) {
-  require(state.size() == 7, "link model: ", state.size(), " numbers found, 7 expected");
+  require(state.size() == kNumbers, "link model: ", state.size(), " numbers found, ", kNumbers, " expected");
   require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
           "link model: numbers >= 0 expected");
-  double* const targets[] = {&rr_, &rb_, &bb_, &rt_, &bt_, &alpha_, &beta_};
-  for (std::size_t i = 0; i < 7; ++i) *targets[i] = state[i];
+  double* const targets[kNumbers] = {&rr_, &rb_, &bb_, &rt_, &bt_, &alpha_, &beta_, &slow_, &slow_bytes_};
+  for (std::size_t i = 0; i < kNumbers; ++i) *targets[i] = state[i];
 }
 
 }  // namespace gravac

@@ -8,7 +8,7 @@
 namespace gravac {
 
 // Predicts how long an exchange takes: alpha * rounds + beta * bytes, the usual model of latency and
-// bandwidth. Both are fitted to the exchanges seen so far. Keeps five sums and no samples, so learning costs
+// bandwidth. Both are fitted to the exchanges seen so far. Keeps a few sums and no samples, so learning costs
 // the same on every step.
 class LinkModel {
  public:
@@ -21,16 +21,20 @@ class LinkModel {
   double seconds_per_byte() const { return beta_; }
 
   // State as numbers, for checkpoints.
+  static constexpr std::size_t kNumbers = 9;
   std::vector<double> save() const;
   void load(std::span<const double> state);  // throws Error
 
  private:
+  bool became_slower(const Volume& volume, double seconds);
   void solve();
 
   // Weighted sums over samples of rounds^2, rounds * bytes, bytes^2, rounds * seconds and bytes * seconds:
   // the coefficients of the normal equations. Older samples fade.
   double rr_ = 0, rb_ = 0, bb_ = 0, rt_ = 0, bt_ = 0;
   double alpha_ = 1e-4, beta_ = 1e-9;  // seconds per round and per byte
+  // Exchanges in a row that took far longer than predicted, and the bytes of the last of them.
+  double slow_ = 0, slow_bytes_ = 0;
 };
 
 }  // namespace gravac

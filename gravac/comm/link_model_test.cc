@@ -39,11 +39,29 @@ TEST(LinkModel, FollowsALinkWithinAFewExchanges) {
   }
 }
 
-TEST(LinkModel, ForgetsOneSlowExchange) {
+// Only the rate has fallen: the short messages between the long ones are as quick as before.
+TEST(LinkModel, FollowsARateThatFallsWhileTheLatencyStays) {
   LinkModel model = after_steps_over(1);
-  model.learn(kLarge, 3);
-  for (int i = 0; i < 3; ++i) model.learn(kLarge, seconds_of(kLarge, 1));
-  EXPECT_NEAR(model.seconds(kLarge), seconds_of(kLarge, 1), 0.1 * seconds_of(kLarge, 1));
+  const double slow = 100 * seconds_of(kLarge, 1);
+  for (int i = 0; i < 5; ++i) {
+    model.learn(kSmall, seconds_of(kSmall, 1));
+    model.learn(kLarge, slow);
+  }
+  EXPECT_NEAR(model.seconds(kLarge), slow, 0.5 * slow);
+}
+
+// A processor that does something else for a moment makes exchanges long, the short ones most of all.
+TEST(LinkModel, IsNotMisledByTwoSlowExchanges) {
+  for (const Volume& first : {kSmall, kLarge}) {
+    for (const Volume& second : {kSmall, kLarge}) {
+      LinkModel model = after_steps_over(1);
+      model.learn(first, 3);
+      model.learn(second, 3);
+      for (const Volume& volume : {kSmall, kLarge}) {
+        EXPECT_NEAR(model.seconds(volume), seconds_of(volume, 1), 0.1 * seconds_of(volume, 1));
+      }
+    }
+  }
 }
 
 }  // namespace
