@@ -43,7 +43,7 @@ struct MeasuredRate {
   std::string_view optimizer;  // sgd, adam
   double setting = 1;          // the factor; of low-rank the rank
   double rate = 1;
-  double spread = 0;  // half the difference between the lowest and the highest rate of a task
+  double spread = 0;  // how far below it the lowest rate of a task is
 };
 
 // All measured rates of a family, ascending by setting. Empty if nothing was measured.
