@@ -1,6 +1,6 @@
 // Our own policy. Every compressor and factor has a rate, the dense steps that one of its steps is worth (rates.h),
 // and a predicted time. The policy takes the one with the least time per dense-equivalent step, by the rate of the models
-// that compression harms most: which kind this one is cannot be known, and a little more time is lost than accuracy.
+// that compression harms most: whether this model is one of them is not known, and losing accuracy is worse than losing time.
 //
 // Rates that were measured are read from their law. Where nothing was measured, the rate is taken to be
 // gain^(1/3), and the gain to be 1 / (1 + (factor / c0)^1.25), which is nearly so under error feedback: then one
