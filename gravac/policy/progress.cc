@@ -1,6 +1,7 @@
 // Our own policy. Every compressor and factor has a rate, the dense steps that one of its steps is worth (rates.h),
 // and a predicted time. The policy takes the one with the least time per dense-equivalent step, by the rate of the models
 // that compression harms most: whether this model is one of them is not known, and losing accuracy is worse than losing time.
+// So of settings that cost nearly the same it takes the one whose steps are worth most.
 //
 // Rates that were measured are read from their law. Where nothing was measured, the rate is taken to be
 // gain^(1/3), and the gain to be 1 / (1 + (factor / c0)^1.25), which is nearly so under error feedback: then one
@@ -8,6 +9,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
+#include <vector>
 
 #include "gravac/policy/policies.h"
 #include "gravac/policy/policy_state.h"
@@ -23,6 +26,13 @@ struct Setting {
 
   bool dense() const { return factor == 1; }
   bool operator==(const Setting&) const = default;
+};
+
+// What a setting brings on the models that compression harms most.
+struct Offer {
+  Setting setting;
+  double worth = 0;  // dense steps
+  double price = 0;  // seconds per dense-equivalent step
 };
 
 class ProgressPolicy final : public Policy {
@@ -102,9 +112,10 @@ class ProgressPolicy final : public Policy {
   static constexpr std::size_t kTrialEvery = 200;  // dense steps until one is compressed, to learn what that costs
   // A factor has to be cheaper than this times dense. The margin pays for errors of the model: dense is safe.
   static constexpr double kMuchFaster = 0.9;
-  // Stay with a setting whose price is below this times the best one: noise should not move it. Changing the
-  // compressor takes more, since nothing that was timed with one holds for another.
-  static constexpr double kClose = 1.02, kCloseToOther = 1.1;
+  // Prices that differ by less than this are equal: among such settings the policy takes the one that is worth most, and
+  // noise should not move it. Changing the compressor takes more, since nothing that was timed with one holds for another.
+  static constexpr double kClose = 1.03, kCloseToOther = 1.1;
+  static constexpr double kNearlyEqual = 0.01;  // difference in worth that is no reason to move
 
   Setting next() const { return trial_.dense() ? current_ : trial_; }
   const Law& law(const Setting& setting) const { return options_.compressors[setting.compressor].law; }
@@ -125,38 +136,47 @@ class ProgressPolicy final : public Policy {
     return law(setting).rate(setting.factor, gain_at(setting.factor));
   }
 
-  // Seconds per dense-equivalent step, on the models that compression harms most.
-  double price(const Setting& setting, const StepCosts& costs) const {
-    const double least = law(setting).least_rate(setting.factor, gain_at(setting.factor));
-    return costs.sparse_seconds(setting.factor, setting.compressor) / least;
+  Offer offer(const Setting& setting, const StepCosts& costs) const {
+    const double worth = law(setting).least_rate(setting.factor, gain_at(setting.factor));
+    return {setting, worth, costs.sparse_seconds(setting.factor, setting.compressor) / worth};
   }
 
   void move(const StepCosts& costs) {
-    Setting best;
-    double best_price = 0;
-    for (std::size_t c = 0; c < options_.compressors.size(); ++c) {
-      for (const double factor : options_.compressors[c].factors) {
-        const Setting setting{c, factor};
-        if (rate(setting) < options_.floor) continue;
-        const double its_price = price(setting, costs);
-        if (!best.dense() && its_price >= best_price) continue;
-        best = setting;
-        best_price = its_price;
-      }
-    }
-    if (best.dense() || best_price >= kMuchFaster * costs.dense_seconds()) {
+    const std::vector<Offer> offers = allowed(costs);
+    const auto cheapest = std::ranges::min_element(offers, {}, &Offer::price);
+    if (cheapest == offers.end() || cheapest->price >= kMuchFaster * costs.dense_seconds()) {
       current_ = {};
-      if (dense_steps_ >= kTrialEvery) trial_ = best;
-    } else if (!stays(best, best_price, costs)) {
-      current_ = best;
+      if (dense_steps_ >= kTrialEvery && cheapest != offers.end()) trial_ = cheapest->setting;
+    } else {
+      const Offer best = surest(offers, kClose * cheapest->price);
+      if (!stays(best, cheapest->price, costs)) current_ = best.setting;
     }
     if (!current_.dense() || !trial_.dense()) dense_steps_ = 0;
   }
 
-  bool stays(const Setting& best, double best_price, const StepCosts& costs) const {
+  std::vector<Offer> allowed(const StepCosts& costs) const {
+    std::vector<Offer> offers;
+    for (std::size_t c = 0; c < options_.compressors.size(); ++c) {
+      for (const double factor : options_.compressors[c].factors) {
+        const Setting setting{c, factor};
+        if (rate(setting) >= options_.floor) offers.push_back(offer(setting, costs));
+      }
+    }
+    return offers;
+  }
+
+  // The one that is worth most among those that are not dearer than this; the cheapest of several.
+  static Offer surest(const std::vector<Offer>& offers, double highest_price) {
+    return *std::ranges::max_element(offers, {}, [&](const Offer& offer) {
+      return std::tuple(offer.price <= highest_price, offer.worth, -offer.price);
+    });
+  }
+
+  bool stays(const Offer& best, double least_price, const StepCosts& costs) const {
     if (current_.dense() || rate(current_) < options_.floor) return false;
-    const double margin = current_.compressor == best.compressor ? kClose : kCloseToOther;
-    return price(current_, costs) <= margin * best_price;
+    const Offer now = offer(current_, costs);
+    if (current_.compressor != best.setting.compressor) return now.price <= kCloseToOther * least_price;
+    return now.price <= kClose * least_price && now.worth >= best.worth - kNearlyEqual;
   }
 
   ProgressOptions options_;
