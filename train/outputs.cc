@@ -25,11 +25,6 @@ std::string with(const std::string& report, const nlohmann::ordered_json& more) 
   return report.substr(0, report.size() - 1) + ", " + added.substr(1);
 }
 
-// JSON has no NaN and no infinity: they become null.
-nlohmann::ordered_json number(double value) {
-  return std::isfinite(value) ? nlohmann::ordered_json(value) : nlohmann::ordered_json(nullptr);
-}
-
 void write_whole(const std::string& path, const std::string& text) {
   File(path, O_WRONLY | O_CREAT | O_TRUNC).write(text);
 }
@@ -120,7 +115,8 @@ void Outputs::step(const Trainer& trainer, const Stepped& stepped) {
   }
   if (!steps_) return;
   const double epoch = static_cast<double>(trainer.steps()) / static_cast<double>(trainer.steps_per_epoch());
-  steps_->write(with(to_json(report), {{"loss", number(stepped.loss)},
+  // Losses may be NaN, which becomes null.
+  steps_->write(with(to_json(report), {{"loss", stepped.loss},
                                        {"learning_rate", stepped.learning_rate},
                                        {"epoch", epoch},
                                        {"train_seconds", costs.seconds}}));
@@ -147,9 +143,9 @@ void Outputs::evaluation(const Trainer& trainer, const Evaluation& evaluation) {
                                  {"effective_steps", trainer.effective_steps()},
                                  {"train_seconds", trainer.costs().seconds},
                                  {"bytes_sent", static_cast<std::uint64_t>(trainer.costs().bytes_sent)},
-                                 {"loss", number(evaluation.loss)}};
+                                 {"loss", evaluation.loss}};
   if (evaluation.text) {
-    line["ppl"] = number(evaluation.ppl);
+    line["ppl"] = evaluation.ppl;
   } else {
     line["top1"] = evaluation.top1;
     line["top5"] = evaluation.top5;

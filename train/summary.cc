@@ -29,11 +29,6 @@ std::string bytes_name(double bytes) {
   return bytes < 1e6 ? print("%.0f kB", bytes / 1e3) : print("%.1f MB", bytes / 1e6);
 }
 
-// JSON has no NaN and no infinity: they become null.
-Json number(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
 // The value of --until and when it was reached; null for what does not apply.
 Json target_of(const Summary& s, const TrainOptions& options) {
   if (!options.until) return nullptr;
@@ -62,7 +57,7 @@ std::string to_json(const Summary& s, const TrainOptions& options) {
                {"bad_steps", s.bad_steps},
                {"seconds", s.costs.seconds}};
   json["metric"] = s.last
-                       ? Json{{"name", s.last->metric()}, {"value", number(s.last->value(s.last->metric()))}}
+                       ? Json{{"name", s.last->metric()}, {"value", s.last->value(s.last->metric())}}
                        : Json(nullptr);
   json["target"] = target_of(s, options);
   json["bytes_sent"] = static_cast<std::uint64_t>(s.costs.bytes_sent);
