@@ -155,18 +155,35 @@ Work make_work(const JobOptions& options) {
 
 std::optional<double> predicted_seconds(const Work& work, const simulate::Cluster& cluster) {
   const auto compressor = compressor_of(*work.recorded);
+  std::optional<simulate::CompressedSteps> compressed;
   double seconds = 0;
   for (const RecordedStep& step : work.recorded->steps) {
     if (!step.sparse()) {
       seconds += dense_step(work.job, cluster).seconds() + agree_seconds(cluster, CostModel::kMessageBytes);
     } else if (compressor) {
-      const Route route = *route_from_string(step.route);
-      seconds += simulate::CompressedSteps(work.job, cluster, *compressor).by_route(route, step.factor).seconds();
+      if (!compressed) compressed.emplace(work.job, cluster, *compressor);
+      seconds += compressed->by_route(*route_from_string(step.route), step.factor).seconds();
     } else {
       return std::nullopt;
     }
   }
   return seconds / static_cast<double>(work.recorded->steps.size());
+}
+
+double message_seconds(const Work& work, const simulate::Cluster& cluster) {
+  constexpr double kLongest = 0.1;
+  const auto shorter_than_recorded = [&](double own) {
+    simulate::Cluster slower = cluster;
+    slower.link.latency_seconds += own;
+    const auto predicted = predicted_seconds(work, slower);
+    return predicted && *predicted < work.recorded->step_seconds();
+  };
+  double least = 0, greatest = kLongest;
+  while (greatest - least > 1e-6) {  // to a microsecond
+    const double middle = (least + greatest) / 2;
+    (shorter_than_recorded(middle) ? least : greatest) = middle;
+  }
+  return least;
 }
 
 }  // namespace gravac::apps

@@ -31,6 +31,11 @@ Work make_work(const JobOptions& options);
 // and by its own route. Nothing if it used several compressors, since a step does not say which it used.
 std::optional<double> predicted_seconds(const Work& work, const simulate::Cluster& cluster);
 
+// How long a message takes beyond what the link needs for it: the time of the library that sends it, and of processes that
+// wait for a core. It is what has to be added to the latency for steps to take as long as those that were recorded on this
+// cluster; 0 if they took less, or if the run used several compressors.
+double message_seconds(const Work& work, const simulate::Cluster& cluster);
+
 // The parameters of a model of `gravac list`, for images of 32x32 pixels and 10 classes, or for 10,000 words. Needs
 // torch; throws Error without it.
 Layout model_layout(const std::string& model);

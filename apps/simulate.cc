@@ -15,22 +15,32 @@ namespace {
 using namespace simulate;
 using Json = nlohmann::ordered_json;
 
-Cluster cluster_of(const SimulateOptions& options, const Work& work) {
-  Cluster cluster{.workers = options.workers,
-                  .workers_per_node = options.workers_per_node,
-                  .inner = link_from_string(options.inner_link),
-                  .all_reduce = all_reduce_from_string(options.all_reduce)};
-  if (cluster.workers == 0) cluster.workers = work.recorded ? work.recorded->workers : 32;
-  const auto recorded = [&]() -> std::optional<Link> {
-    if (!work.recorded) return Link{10e9, 50e-6};
-    const train::TrainOptions& run = work.recorded->options;
-    return run.emulate ? run.emulate->link : run.link;
-  };
-  const std::optional<Link> link = options.link.empty() ? recorded() : link_from_string(options.link);
-  require(link.has_value(), "--link RATE,DELAY expected: the run does not say how fast its network was (gravac doctor "
-                            "--link measures it)");
-  cluster.link = *link;
-  return cluster;
+// The links of the recorded run, if it says how fast they were.
+std::optional<Link> recorded_link(const Work& work) {
+  if (!work.recorded) return std::nullopt;
+  const train::TrainOptions& run = work.recorded->options;
+  return run.emulate ? run.emulate->link : run.link;
+}
+
+// The cluster that is asked for, and that of the recorded run, whose links are those asked for if it does not say how fast
+// they were. What messages took in the run beyond that, they take on any link.
+Clusters clusters_of(const SimulateOptions& options, const Work& work) {
+  const std::optional<Link> before = recorded_link(work);
+  require(!options.link.empty() || !work.recorded || before,
+          "--link RATE,DELAY expected: the run does not say how fast its network was (gravac doctor --link measures it)");
+  Cluster asked{.workers = options.workers,
+                .workers_per_node = options.workers_per_node,
+                .link = options.link.empty() ? before.value_or(Link{10e9, 50e-6}) : link_from_string(options.link),
+                .inner = link_from_string(options.inner_link),
+                .all_reduce = all_reduce_from_string(options.all_reduce)};
+  if (asked.workers == 0) asked.workers = work.recorded ? work.recorded->workers : 32;
+  Clusters found{asked, asked, 0};
+  if (!work.recorded) return found;
+  found.recorded.workers = work.recorded->workers;
+  found.recorded.link = before.value_or(asked.link);
+  if (!work.recorded->options.emulate) found.message_seconds = message_seconds(work, found.recorded);
+  for (Cluster* cluster : {&found.asked, &found.recorded}) cluster->link.latency_seconds += found.message_seconds;
+  return found;
 }
 
 std::string percent(double share) {
@@ -90,7 +100,7 @@ Json optional_number(const std::optional<double>& value) {
 }
 
 void print_json(const Work& work, const Results& results) {
-  const Cluster& cluster = results.cluster;
+  const Cluster& cluster = results.clusters.asked;
   Json json = {{"schema", 1},
                {"model", work.job.name},
                {"parameters", work.job.layout.entries()},
@@ -99,6 +109,7 @@ void print_json(const Work& work, const Results& results) {
                {"workers_per_node", cluster.workers_per_node},
                {"bits_per_second", cluster.link.bits_per_second},
                {"latency_seconds", cluster.link.latency_seconds},
+               {"message_seconds", results.clusters.message_seconds},
                {"break_even_factor", optional_number(results.advice.break_even)},
                {"compute_bound_factor", optional_number(results.advice.compute_bound)},
                {"best", results.advice.best.setting.name()},
@@ -107,11 +118,9 @@ void print_json(const Work& work, const Results& results) {
                {"settings", Json::array()},
                {"scaling", Json::array()}};
   if (work.recorded) {
-    Cluster as_recorded = cluster;
-    as_recorded.workers = work.recorded->workers;
     json["recorded"] = {{"workers", work.recorded->workers},
                         {"step_seconds", work.recorded->step_seconds()},
-                        {"predicted_step_seconds", optional_number(predicted_seconds(work, as_recorded))},
+                        {"predicted_step_seconds", optional_number(predicted_seconds(work, results.clusters.recorded))},
                         {"effective_steps", work.recorded->effective_steps}};
   }
   for (const Row& row : results.rows) json["settings"].push_back(json_of(row, work, results));
@@ -135,7 +144,7 @@ int show_simulate(const SimulateOptions& options) {
   Results results;
   try {
     work = make_work(options.job);
-    results = predict(work, cluster_of(options, work));
+    results = predict(work, clusters_of(options, work));
   } catch (const Error& error) {
     std::fprintf(stderr, "gravac: %s\n", error.what());
     return 2;

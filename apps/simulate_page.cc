@@ -28,7 +28,7 @@ Chart factor_chart(const Work& work, const Results& results) {
   Chart chart{.title = "Steps per second by factor", .x_label = "factor", .y_label = "Steps per second; a factor of 10 "
               "sends ten times fewer numbers.", .log_x = true};
   Line dense{"dense", {}}, topk{"topk", {}};
-  const CompressedSteps steps(work.job, results.cluster, "topk");
+  const CompressedSteps steps(work.job, results.clusters.asked, "topk");
   for (double factor = 1; factor <= 1024; factor *= 1.2) {
     dense.points.emplace_back(factor, 1 / results.advice.dense.seconds());
     topk.points.emplace_back(factor, 1 / steps.at(factor).seconds());

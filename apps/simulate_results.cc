@@ -51,8 +51,9 @@ bool shown(const PolicyInfo& policy) {
 
 }  // namespace
 
-Results predict(const Work& work, const Cluster& cluster) {
-  Results results{.cluster = cluster, .advice = advise(work.job, cluster)};
+Results predict(const Work& work, const Clusters& clusters) {
+  const Cluster& cluster = clusters.asked;
+  Results results{.clusters = clusters, .advice = advise(work.job, cluster)};
   for (const Predicted& one : predict_all(work.job, cluster)) results.rows.push_back(row_of(one));
   for (const PolicyInfo& policy : policies()) {
     if (shown(policy)) results.rows.push_back(row_of(std::string(policy.name), work, cluster));
@@ -101,7 +102,7 @@ std::vector<std::string> head(const Work& work) {
 }
 
 std::string intro(const Work& work, const Results& results) {
-  const Cluster& cluster = results.cluster;
+  const Cluster& cluster = results.clusters.asked;
   std::string text = work.job.name;
   if (!text.ends_with(" parameters")) {
     text += print(": %.3gM parameters", static_cast<double>(work.job.layout.entries()) / 1e6);
@@ -116,14 +117,16 @@ std::string intro(const Work& work, const Results& results) {
          ", " + (cluster.all_reduce == AllReduce::ring ? "ring" : "tree") + " all-reduce.";
 }
 
-// "Recorded: 143 ms per step; the model says 139 ms (-3 %)." Empty without a run.
+// "Recorded: 143 ms per step with 4 workers, which fits if a message takes 1.2 ms beyond what the link needs for it." Empty
+// without a run.
 std::string check(const Work& work, const Results& results) {
   if (!work.recorded) return "";
   std::string text = "Recorded: " + time_text(work.recorded->step_seconds()) +
                      print(" per step with %zu workers", work.recorded->workers);
-  Cluster as_recorded = results.cluster;
-  as_recorded.workers = work.recorded->workers;
-  if (const auto predicted = predicted_seconds(work, as_recorded)) {
+  const double own = results.clusters.message_seconds;
+  if (own > 0) {
+    text += ", which fits if a message takes " + time_text(own) + " beyond what the link needs for it";
+  } else if (const auto predicted = predicted_seconds(work, results.clusters.recorded)) {
     text += "; by this model " + time_text(*predicted) +
             print(" (%+.0f %%)", 100 * (*predicted / work.recorded->step_seconds() - 1));
   }

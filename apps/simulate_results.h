@@ -18,9 +18,15 @@ struct Row {
   double factor = 1, seconds = 0, bytes = 0, rate = 1;
 };
 
+// Latencies have message_seconds in them: what a message took in the recorded run beyond what its link needed.
+struct Clusters {
+  simulate::Cluster asked, recorded;  // the second is that of the recorded run, if there is one
+  double message_seconds = 0;
+};
+
 // Everything that `gravac simulate` predicts: for one cluster, and a few rows for other numbers of workers.
 struct Results {
-  simulate::Cluster cluster;
+  Clusters clusters;
   simulate::Advice advice;
   std::vector<Row> rows;
   struct Scale {
@@ -29,7 +35,7 @@ struct Results {
   };
   std::vector<Scale> scaling;
 };
-Results predict(const Work& work, const simulate::Cluster& cluster);
+Results predict(const Work& work, const Clusters& clusters);
 
 // The share of a step that is computing.
 double efficiency(const Work& work, const Row& row);
