@@ -52,10 +52,10 @@ std::pair<Socket, Endpoint> listen_at(const std::string& address, int waiting, s
   const bool good = socket.open() && bind(socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
                     listen(socket.get(), waiting) == 0 &&
                     getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &length) == 0;
-  require(good, "network: cannot listen at ", address, port == 0 ? "" : " on port " + std::to_string(port), ": ",
-          std::strerror(errno));
+  require(good, "network: cannot listen at ", address, port == 0 ? "" : " on port " + std::to_string(port),
+          ": ", std::strerror(errno));
   const auto chosen = bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(bound).sin6_port
-                                                : reinterpret_cast<const sockaddr_in&>(bound).sin_port;
+                                                  : reinterpret_cast<const sockaddr_in&>(bound).sin_port;
   return {std::move(socket), Endpoint{address, ntohs(chosen)}};
 }
 

@@ -2,8 +2,8 @@
 
 namespace gravac::apps {
 
-// From the same tables as the models and data sets themselves, but without them and without torch: wrong options
-// should not have to wait until that is loaded.
+// From the same tables as the models and data sets themselves, but without them and without torch: wrong
+// options should not have to wait until that is loaded.
 train::Catalog catalog() {
   constexpr bool images = false, tokens = true;   // the words of models.def
   constexpr bool built_in = false, files = true;  // the words of data_sets.def

@@ -27,8 +27,8 @@ bool ready(const Socket& socket, short event, Channel::Seconds limit) {
   }
 }
 
-// Small messages leave at once, and little waits in this machine's own buffers, which on a slow link would take
-// seconds to empty.
+// Small messages leave at once, and little waits in this machine's own buffers, which on a slow link would
+// take seconds to empty.
 Socket without_delay(Socket socket) {
   const int yes = 1, most_waiting = 1 << 17;
   setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof(yes));
@@ -38,14 +38,16 @@ Socket without_delay(Socket socket) {
 
 std::string address_of(const sockaddr_storage& address, socklen_t length) {
   char text[NI_MAXHOST] = "another machine";
-  getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST);
+  getnameinfo(reinterpret_cast<const sockaddr*>(&address), length, text, sizeof(text), nullptr, 0,
+              NI_NUMERICHOST);
   return text;
 }
 
 }  // namespace
 
 void Channel::wait_for(short event) {
-  require(ready(socket_, event, limit_), "link: ", other_, " does not answer any more (waited ", limit_.count(), " s)");
+  require(ready(socket_, event, limit_), "link: ", other_, " does not answer any more (waited ",
+          limit_.count(), " s)");
 }
 
 void Channel::send(std::span<const std::byte> bytes) {
@@ -103,7 +105,8 @@ Channel accept_from(const Socket& listening, Channel::Seconds patience, Channel:
   require(ready(listening, POLLIN, patience), "link: nobody has connected within ", patience.count(), " s");
   sockaddr_storage from = {};
   socklen_t length = sizeof(from);
-  Socket socket(accept4(listening.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  Socket socket(
+      accept4(listening.get(), reinterpret_cast<sockaddr*>(&from), &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
   require(socket.open(), "link: cannot accept a connection: ", std::strerror(errno));
   return Channel(without_delay(std::move(socket)), address_of(from, length), limit);
 }

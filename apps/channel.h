@@ -10,13 +10,14 @@
 
 namespace gravac::apps {
 
-// A TCP connection to another machine, whose every operation ends within a limit: then it throws Error that names
-// the other machine. Numbers travel with their lowest byte first.
+// A TCP connection to another machine, whose every operation ends within a limit: then it throws Error that
+// names the other machine. Numbers travel with their lowest byte first.
 class Channel {
  public:
   using Seconds = std::chrono::duration<double>;
 
-  Channel(Socket socket, std::string other, Seconds limit) : socket_(std::move(socket)), other_(std::move(other)), limit_(limit) {}
+  Channel(Socket socket, std::string other, Seconds limit)
+      : socket_(std::move(socket)), other_(std::move(other)), limit_(limit) {}
 
   void send(std::span<const std::byte> bytes);
   void receive(std::span<std::byte> bytes);

@@ -73,15 +73,16 @@ std::vector<Task> read_tasks(const CompareOptions& options, const std::string& o
 void check_names(const std::vector<std::string>& names, const std::vector<Task>& tasks) {
   const std::vector<std::string_view> known = names_of(tasks);
   for (const std::string& name : names) {
-    require(std::ranges::find(known, name) != known.end(), "--task: no such task '", name, "'; did you mean '",
-            nearest(name, known), "'?");
+    require(std::ranges::find(known, name) != known.end(), "--task: no such task '", name,
+            "'; did you mean '", nearest(name, known), "'?");
   }
 }
 
 // A word of a command line as a shell reads it.
 std::string for_shell(const std::string& word) {
-  const bool plain = word.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                                            "-_=./,:+@%") == word.npos;
+  const bool plain = word.find_first_not_of(
+                         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+                         "-_=./,:+@%") == word.npos;
   if (plain) return word;
   std::string quoted = "'";
   for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -130,13 +131,15 @@ class Comparing {
     write_tables();
     write_reports();
     std::fputs(to_markdown(comparisons()).c_str(), stdout);
-    std::printf("\nFiles: %s/comparison.md, comparison.json, report%s.html\n", out_.c_str(), tasks_.size() > 1 ? "-TASK" : "");
+    std::printf("\nFiles: %s/comparison.md, comparison.json, report%s.html\n", out_.c_str(),
+                tasks_.size() > 1 ? "-TASK" : "");
     if (signal != 0) {
       note("stopped; done: " + std::to_string(done()) + " of " + std::to_string(places_.size()) +
            " runs; the same command goes on from here");
       return 128 + signal;
     }
-    if (failed_ > 0) note("failed: " + std::to_string(failed_) + " of " + std::to_string(places_.size()) + " runs");
+    if (failed_ > 0)
+      note("failed: " + std::to_string(failed_) + " of " + std::to_string(places_.size()) + " runs");
     return failed_ > 0 ? 1 : 0;
   }
 
@@ -158,15 +161,16 @@ class Comparing {
     if (code != 0 || !result) {
       ++failed_;
       const std::string log = place.run->folder + "/log.txt";
-      note("failed: " + place.name() + ": exit code " + std::to_string(code) + ": " + compare::last_line(log) +
-           " (" + log + ")");
+      note("failed: " + place.name() + ": exit code " + std::to_string(code) + ": " +
+           compare::last_line(log) + " (" + log + ")");
       return;
     }
     results_[place.run] = std::move(*result);
     if (!options_.keep_checkpoints) fs::remove_all(place.run->folder + "/checkpoints");
     run_seconds_ += seconds;
     ++ended_here_;
-    note("done: " + place.name() + ", in " + train::duration(seconds) + (line_.terminal() ? "" : "; " + status()));
+    note("done: " + place.name() + ", in " + train::duration(seconds) +
+         (line_.terminal() ? "" : "; " + status()));
     write_tables();
   }
 
@@ -195,7 +199,8 @@ class Comparing {
       std::vector<compare::Results> results(task.variants.size());
       for (std::size_t i = 0; i < task.variants.size(); ++i) {
         for (const Run& run : task.variants[i].runs) {
-          if (const auto found = results_.find(&run); found != results_.end()) results[i].push_back(found->second);
+          if (const auto found = results_.find(&run); found != results_.end())
+            results[i].push_back(found->second);
         }
       }
       all.push_back(compare::compare(task, results));
@@ -208,19 +213,22 @@ class Comparing {
     write_file(out_ + "/comparison.json", to_json(comparisons()));
   }
 
-  // A page for each task, with the first seed of each variant that has ended: more curves cannot be told apart.
+  // A page for each task, with the first seed of each variant that has ended: more curves cannot be told
+  // apart.
   void write_reports() {
     for (const Task& task : tasks_) {
       std::vector<report::Run> runs;
       for (const Variant& variant : task.variants) {
-        const auto run = std::ranges::find_if(variant.runs, [&](const Run& one) { return results_.contains(&one); });
+        const auto run =
+            std::ranges::find_if(variant.runs, [&](const Run& one) { return results_.contains(&one); });
         if (run == variant.runs.end()) continue;
         runs.push_back(report::RunFolder(run->folder).run());
         runs.back().name = variant.name + (variant.runs.size() > 1 ? ", seed " + run->seed : "");
       }
       const std::string name = tasks_.size() > 1 ? "report-" + task.folder : "report";
       try {
-        if (!runs.empty()) write_file(out_ + "/" + name + ".html", page(report::data_of(runs), report::PageKind::file));
+        if (!runs.empty())
+          write_file(out_ + "/" + name + ".html", page(report::data_of(runs), report::PageKind::file));
       } catch (const Error& error) {
         note(error.what());  // built without uPlot
         return;
@@ -231,9 +239,9 @@ class Comparing {
   const std::vector<Task>& tasks_;
   const CompareOptions& options_;
   std::string out_;
-  std::vector<Place> places_, waiting_;        // the runs that were asked for; those that had not ended yet
-  std::map<const Run*, Result> results_;       // of runs that have ended
-  std::map<std::size_t, double> going_;        // when they began, by number in waiting_
+  std::vector<Place> places_, waiting_;   // the runs that were asked for; those that had not ended yet
+  std::map<const Run*, Result> results_;  // of runs that have ended
+  std::map<std::size_t, double> going_;   // when they began, by number in waiting_
   std::size_t ended_here_ = 0, failed_ = 0;
   double run_seconds_ = 0;  // of runs that have ended here
   SteadyClock clock_;
@@ -262,7 +270,8 @@ int show_compare(const CompareOptions& options) {
   fs::create_directories(out);
   const train::File lock(out + "/lock", O_RDWR | O_CREAT | O_CLOEXEC);
   if (flock(lock.descriptor(), LOCK_EX | LOCK_NB) != 0) {
-    std::fprintf(stderr, "gravac: another gravac compare works in %s; give another --out, or wait\n", out.c_str());
+    std::fprintf(stderr, "gravac: another gravac compare works in %s; give another --out, or wait\n",
+                 out.c_str());
     return 2;
   }
   return Comparing(tasks, options, out).run();

@@ -96,7 +96,8 @@ void show_compressors(const CompressorsOptions& options) {
   }
   std::printf(
       "\nfactor: how many times fewer numbers of 32 bits are sent than there are entries.\n"
-      "gain: the share of the gradient's energy (sum of squares) that arrives; of quantisers 1 / (1 + error / energy).\n"
+      "gain: the share of the gradient's energy (sum of squares) that arrives; of quantisers 1 / (1 + error "
+      "/ energy).\n"
       "ms: a whole step of one worker: add the residual, measure, compress, decode, keep the rest.\n");
 }
 

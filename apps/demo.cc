@@ -62,8 +62,8 @@ class Silence {
   int kept_;
 };
 
-// The cluster to simulate. In virtual time a slow link need not be waited for, and how fast this machine is does not
-// change the result.
+// The cluster to simulate. In virtual time a slow link need not be waited for, and how fast this machine is
+// does not change the result.
 std::string cluster(const DemoOptions& options) {
   std::string link = options.link;
   std::ranges::replace(link, ',', '/');
@@ -99,9 +99,11 @@ nlohmann::json summary_in(const std::string& folder) {
 
 int show_demo(const DemoOptions& options) {
   const std::string out = options.out.empty() ? new_folder() : options.out;
-  std::printf("vgg-small on built-in images: %zu workers over %s links, 100 ms of computing per step, %zu steps.\n"
-              "Gradients, bytes and accuracy are real; the workers are simulated on this machine, in virtual time.\n\n",
-              options.workers, options.link.c_str(), options.steps);
+  std::printf(
+      "vgg-small on built-in images: %zu workers over %s links, 100 ms of computing per step, %zu steps.\n"
+      "Gradients, bytes and accuracy are real; the workers are simulated on this machine, in virtual "
+      "time.\n\n",
+      options.workers, options.link.c_str(), options.steps);
   std::vector<nlohmann::json> summaries;
   for (const Run& run : runs()) {
     std::fprintf(stderr, "-- %s\n", run.name.c_str());

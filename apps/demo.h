@@ -12,8 +12,8 @@ struct DemoOptions {
   std::string link = "100mbit,1ms";
 };
 
-// Trains one model six times, each time in another way, on a simulated cluster with a slow network, and prints
-// accuracy, virtual time and bytes sent of each run. Returns the exit code.
+// Trains one model six times, each time in another way, on a simulated cluster with a slow network, and
+// prints accuracy, virtual time and bytes sent of each run. Returns the exit code.
 int show_demo(const DemoOptions& options);
 
 }  // namespace gravac::apps

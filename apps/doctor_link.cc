@@ -1,4 +1,5 @@
-// gravac doctor --link and --serve: how fast is the link between two machines, and what does that mean for training?
+// gravac doctor --link and --serve: how fast is the link between two machines, and what does that mean for
+// training?
 
 #include <algorithm>
 #include <charconv>
@@ -42,7 +43,8 @@ std::uint16_t port_from_string(const std::string& text) {
 std::string option_text(const Link& link) {
   char text[64];
   const double mbit = link.bits_per_second / 1e6;
-  std::snprintf(text, sizeof(text), mbit < 100 ? "%.3gmbit,%.0fus" : "%.0fmbit,%.0fus", mbit, 1e6 * link.latency_seconds);
+  std::snprintf(text, sizeof(text), mbit < 100 ? "%.3gmbit,%.0fus" : "%.0fmbit,%.0fus", mbit,
+                1e6 * link.latency_seconds);
   return text;
 }
 
@@ -52,7 +54,8 @@ void print_json(const LinkSpeed& speed, const std::optional<simulate::Advice>& a
   Json json = {{"round_trip_seconds", speed.round_trip_seconds},
                {"send_bits_per_second", speed.send_bits_per_second},
                {"receive_bits_per_second", speed.receive_bits_per_second},
-               {"gloo_bits_per_second", speed.gloo_bits_per_second ? Json(*speed.gloo_bits_per_second) : Json(nullptr)},
+               {"gloo_bits_per_second",
+                speed.gloo_bits_per_second ? Json(*speed.gloo_bits_per_second) : Json(nullptr)},
                {"bits_per_second", link.bits_per_second},
                {"latency_seconds", link.latency_seconds},
                {"link", option_text(link)}};
@@ -65,12 +68,15 @@ void print_json(const LinkSpeed& speed, const std::optional<simulate::Advice>& a
 }
 
 void print_text(const LinkSpeed& speed, const std::optional<simulate::Advice>& advice) {
-  const auto line = [](const char* name, const std::string& value) { std::printf("%-12s %s\n", name, value.c_str()); };
+  const auto line = [](const char* name, const std::string& value) {
+    std::printf("%-12s %s\n", name, value.c_str());
+  };
   line("round trip", simulate::time_text(speed.round_trip_seconds));
   line("sending", simulate::rate_text(speed.send_bits_per_second));
   line("receiving", simulate::rate_text(speed.receive_bits_per_second));
-  line("Gloo", speed.gloo_bits_per_second ? simulate::rate_text(*speed.gloo_bits_per_second) + " in an all-reduce of the two"
-                                          : "not in both builds");
+  line("Gloo", speed.gloo_bits_per_second
+                   ? simulate::rate_text(*speed.gloo_bits_per_second) + " in an all-reduce of the two"
+                   : "not in both builds");
   line("as option", "--link " + option_text(speed.link()));
   if (advice) std::printf("\n%s\n", advice->sentence.c_str());
 }

@@ -66,8 +66,8 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* help) {
 }
 
 CLI::App* add_demo(CLI::App& app, gravac::apps::DemoOptions& options) {
-  CLI::App* demo =
-      add_command(app, "demo", "Train in six ways on a simulated cluster with a slow network, and compare them");
+  CLI::App* demo = add_command(
+      app, "demo", "Train in six ways on a simulated cluster with a slow network, and compare them");
   demo->add_option("--out", options.out, "Folder for the files of all runs; default: a new temporary one");
   demo->add_option("--steps", options.steps, "Steps of each run")
       ->check(CLI::Range(1, 1'000'000))
@@ -80,10 +80,15 @@ CLI::App* add_demo(CLI::App& app, gravac::apps::DemoOptions& options) {
 }
 
 CLI::App* add_compare(CLI::App& app, gravac::apps::CompareOptions& options) {
-  CLI::App* compare = add_command(app, "compare", "Train all variants of an experiment and compare them in a table");
-  compare->add_option("EXPERIMENT", options.experiment, "TOML file with the variants (docs/compare.md)")->required();
-  compare->add_option("--out", options.out, "Folder for the files of all runs [runs/EXPERIMENT]")->type_name("DIR");
-  compare->add_option("--jobs", options.jobs, "Runs at a time")->check(CLI::Range(1, 1024))->capture_default_str();
+  CLI::App* compare =
+      add_command(app, "compare", "Train all variants of an experiment and compare them in a table");
+  compare->add_option("EXPERIMENT", options.experiment, "TOML file with the variants (docs/compare.md)")
+      ->required();
+  compare->add_option("--out", options.out, "Folder for the files of all runs [runs/EXPERIMENT]")
+      ->type_name("DIR");
+  compare->add_option("--jobs", options.jobs, "Runs at a time")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   compare
       ->add_option("--data-dir", options.data_dir,
                    "Folder with the data sets, each in a folder with its name, or one in the folder itself")
@@ -94,7 +99,8 @@ CLI::App* add_compare(CLI::App& app, gravac::apps::CompareOptions& options) {
   compare->add_option("--set", options.set, "Option of train for all runs, over those of the file: steps=100")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
-  compare->add_flag("--keep-checkpoints", options.keep_checkpoints, "Keep the checkpoints of runs that have ended");
+  compare->add_flag("--keep-checkpoints", options.keep_checkpoints,
+                    "Keep the checkpoints of runs that have ended");
   compare->add_flag("--dry-run", options.dry_run, "Print the command line of every run and exit");
   return compare;
 }
@@ -115,9 +121,12 @@ CLI::App* add_compressors(CLI::App& app, gravac::apps::CompressorsOptions& optio
 
 // What is to be trained, for commands that predict its steps.
 void add_job(CLI::App& command, gravac::apps::JobOptions& options) {
-  command.add_option("--model", options.model, "Model to predict steps of (see gravac list); needs --compute")
+  command
+      .add_option("--model", options.model, "Model to predict steps of (see gravac list); needs --compute")
       ->type_name("NAME");
-  command.add_option("--parameters", options.parameters, "Number of parameters, such as 44.5M, instead of --model")
+  command
+      .add_option("--parameters", options.parameters,
+                  "Number of parameters, such as 44.5M, instead of --model")
       ->type_name("N");
   command.add_option("--compute", options.compute, "Time of forward and backward in a step, such as 60ms")
       ->type_name("TIME");
@@ -126,7 +135,8 @@ void add_job(CLI::App& command, gravac::apps::JobOptions& options) {
 CLI::App* add_simulate(CLI::App& app, gravac::apps::SimulateOptions& options) {
   CLI::App* simulate = add_command(
       app, "simulate", "Predict steps of every compressor and policy on a cluster, and say which to use");
-  simulate->add_option("--run", options.job.run, "Folder of a recorded run (gravac train --out)")->type_name("DIR");
+  simulate->add_option("--run", options.job.run, "Folder of a recorded run (gravac train --out)")
+      ->type_name("DIR");
   add_job(*simulate, options.job);
   simulate->add_option("--workers", options.workers, "Workers that train together [as recorded, or 32]")
       ->check(CLI::Range(1, 4096))
@@ -145,10 +155,14 @@ CLI::App* add_simulate(CLI::App& app, gravac::apps::SimulateOptions& options) {
   simulate->add_option("--all-reduce", options.all_reduce, "How sums are made: ring or tree")
       ->type_name("NAME")
       ->capture_default_str();
-  simulate->add_flag("--overlap", options.job.overlap, "Exchange gradients while the backward pass still runs");
-  simulate->add_option("--compress", options.job.compress, "Time to compress or decode one entry [as recorded, or 0.5ns]")
+  simulate->add_flag("--overlap", options.job.overlap,
+                     "Exchange gradients while the backward pass still runs");
+  simulate
+      ->add_option("--compress", options.job.compress,
+                   "Time to compress or decode one entry [as recorded, or 0.5ns]")
       ->type_name("TIME");
-  simulate->add_option("--options", options.job.engine, "More options of the engine: \"values=fp16 floor=0.8\"")
+  simulate
+      ->add_option("--options", options.job.engine, "More options of the engine: \"values=fp16 floor=0.8\"")
       ->type_name("TEXT");
   simulate->add_flag("--json", options.json, "As JSON");
   simulate->add_option("--html", options.html, "Also write a page with scaling curves")->type_name("FILE");
@@ -162,12 +176,16 @@ struct DoctorOptions {
 
 CLI::App* add_doctor(CLI::App& app, DoctorOptions& options, bool& json) {
   CLI::App* doctor = add_command(
-      app, "doctor", "Report what this machine, this build and its link to another machine can do, and what is wrong");
+      app, "doctor",
+      "Report what this machine, this build and its link to another machine can do, and what is wrong");
   doctor->add_flag("--json", json, "As JSON");
-  CLI::Option* serve = doctor->add_option("--serve", options.serve, "Wait for a measurement of the link to this machine")
-                           ->expected(0, 1)
-                           ->type_name("PORT");
-  doctor->add_option("--link", options.link.there, "Measure the link to a machine on which gravac doctor --serve runs")
+  CLI::Option* serve =
+      doctor->add_option("--serve", options.serve, "Wait for a measurement of the link to this machine")
+          ->expected(0, 1)
+          ->type_name("PORT");
+  doctor
+      ->add_option("--link", options.link.there,
+                   "Measure the link to a machine on which gravac doctor --serve runs")
       ->type_name("HOST[:PORT]")
       ->excludes(serve);
   add_job(*doctor, options.link.job);

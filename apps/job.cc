@@ -24,7 +24,8 @@ void check_model(const std::string& name) {
   const auto names = names_of(all.models);
   require(!names.empty(), "--model needs torch, which this build has not; give --parameters instead");
   const bool known = std::ranges::find(names, name) != names.end();
-  require(known, "--model: no such model '", name, "'; did you mean '", nearest(name, names), "'? Known: ", listed(names));
+  require(known, "--model: no such model '", name, "'; did you mean '", nearest(name, names),
+          "'? Known: ", listed(names));
 }
 
 // The compressor that a run used; nothing if it was free to choose among several.
@@ -39,7 +40,8 @@ std::optional<std::string> compressor_of(const Recorded& run) {
   return "topk";
 }
 
-// How many entries rank 0 decoded. Quantisers send all of them, selectors some; of those sums are twice as many.
+// How many entries rank 0 decoded. Quantisers send all of them, selectors some; of those sums are twice as
+// many.
 double decoded_entries(const Recorded& run, const RecordedStep& step) {
   const auto compressor = compressor_of(run);
   const bool selects = !compressor || compressor_info(*compressor).selects;
@@ -66,7 +68,9 @@ void take_gains(const Recorded& run, Job& job) {
   std::vector<double> error_fed, gradient;
   for (const RecordedStep& step : run.steps) {
     if (step.factor <= 1) continue;
-    const auto half = [&](double gain) { return simulate::GainLaw::half_of(step.factor, std::clamp(gain, 1e-6, 0.999)); };
+    const auto half = [&](double gain) {
+      return simulate::GainLaw::half_of(step.factor, std::clamp(gain, 1e-6, 0.999));
+    };
     error_fed.push_back(half(step.gain_error_fed));
     gradient.push_back(half(step.gain_gradient));
   }
@@ -111,7 +115,8 @@ Work work_of_run(const JobOptions& options) {
 Work work_of_model(const JobOptions& options) {
   require(options.model.empty() != options.parameters.empty(),
           "--run DIR, or one of --model NAME and --parameters N, expected");
-  require(!options.compute.empty(), "--compute TIME, such as 60ms, expected: how long a worker computes in a step");
+  require(!options.compute.empty(),
+          "--compute TIME, such as 60ms, expected: how long a worker computes in a step");
   Work work;
   if (!options.model.empty()) {
     check_model(options.model);
@@ -130,7 +135,8 @@ std::size_t parameters_from_string(const std::string& text) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   const std::string unit(end, text.data() + text.size());
-  for (const auto& [name, factor] : {std::pair("", 1.0), {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"G", 1e9}}) {
+  for (const auto& [name, factor] :
+       {std::pair("", 1.0), {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"G", 1e9}}) {
     const double entries = std::round(number * factor);
     if (error == std::errc() && unit == name && entries >= 1 && entries <= static_cast<double>(kMaxEntries)) {
       return static_cast<std::size_t>(entries);
@@ -142,7 +148,8 @@ std::size_t parameters_from_string(const std::string& text) {
 Work make_work(const JobOptions& options) {
   Work work = options.run.empty() ? work_of_model(options) : work_of_run(options);
   Job& job = work.job;
-  if (!options.compute.empty()) job.compute_seconds = train::seconds_from_string(options.compute, "--compute");
+  if (!options.compute.empty())
+    job.compute_seconds = train::seconds_from_string(options.compute, "--compute");
   require(job.compute_seconds > 0, "--compute: a time above 0 expected");
   if (!options.compress.empty()) {
     job.compress_seconds_per_entry = job.decode_seconds_per_entry =

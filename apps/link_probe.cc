@@ -45,8 +45,8 @@ void stream(Channel& channel) {
   channel.send_number(0);
 }
 
-// Bits per second at which blocks come in. The first ones do not count: TCP begins slowly, and buffers on the way
-// are still empty.
+// Bits per second at which blocks come in. The first ones do not count: TCP begins slowly, and buffers on the
+// way are still empty.
 double drain(Channel& channel) {
   std::vector<std::byte> block(kBlock);
   const double began = now();
@@ -94,7 +94,8 @@ void send_text(Channel& channel, const std::string& text) {
 
 std::string receive_text(Channel& channel) {
   const std::uint64_t size = channel.receive_number();
-  require(size < 1000, "link: ", channel.other(), " sends a text of ", size, " bytes, less than 1000 expected");
+  require(size < 1000, "link: ", channel.other(), " sends a text of ", size,
+          " bytes, less than 1000 expected");
   std::string text(size, '\0');
   channel.receive(std::as_writable_bytes(std::span(text)));
   return text;
@@ -124,7 +125,8 @@ std::optional<double> measure_gloo(Channel& channel, double bits_per_second) {
   const auto port = static_cast<std::uint16_t>(channel.receive_number());
   const auto seconds = gloo_seconds({.address = address, .port = port, .rank = 1, .entries = entries});
   if (!seconds) return std::nullopt;
-  return 8 * 4 * static_cast<double>(entries) / *seconds;  // of two ranks each sends as much as the array is long
+  return 8 * 4 * static_cast<double>(entries) /
+         *seconds;  // of two ranks each sends as much as the array is long
 }
 
 void serve_gloo(Channel& channel) {
@@ -137,17 +139,29 @@ void serve_gloo(Channel& channel) {
 }
 
 void serve(Channel& channel) {
-  require(channel.receive_number() == kGreeting, "link: ", channel.other(), " is no gravac doctor of this version");
+  require(channel.receive_number() == kGreeting, "link: ", channel.other(),
+          " is no gravac doctor of this version");
   channel.send_number(kGreeting);
   channel.send_number(has_gloo() ? 1 : 0);
   for (;;) {
     switch (const std::uint64_t command = channel.receive_number()) {
-      case kEnd: return;
-      case kPing: pong(channel); break;
-      case kSend: channel.send_number(static_cast<std::uint64_t>(drain(channel))); break;
-      case kReceive: stream(channel); break;
-      case kGloo: serve_gloo(channel); break;
-      default: throw Error("link: " + channel.other() + " asks for " + std::to_string(command) + ", 0 to 4 expected");
+      case kEnd:
+        return;
+      case kPing:
+        pong(channel);
+        break;
+      case kSend:
+        channel.send_number(static_cast<std::uint64_t>(drain(channel)));
+        break;
+      case kReceive:
+        stream(channel);
+        break;
+      case kGloo:
+        serve_gloo(channel);
+        break;
+      default:
+        throw Error("link: " + channel.other() + " asks for " + std::to_string(command) +
+                    ", 0 to 4 expected");
     }
   }
 }
@@ -178,8 +192,8 @@ Endpoint endpoint_from_string(const std::string& text) {
   const std::string port = colon == text.npos || colon >= text.size() ? "" : text.substr(colon + 1);
   if (!port.empty()) {
     const auto [last, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
-    require(error == std::errc() && last == port.data() + port.size() && endpoint.port > 0, "--link: port '", port,
-            "' found, a number from 1 to 65535 expected");
+    require(error == std::errc() && last == port.data() + port.size() && endpoint.port > 0, "--link: port '",
+            port, "' found, a number from 1 to 65535 expected");
   }
   require(!endpoint.address.empty() && (!bracketed || end != text.npos), "--link: '", text,
           "' found, HOST or HOST:PORT expected");
@@ -189,7 +203,8 @@ Endpoint endpoint_from_string(const std::string& text) {
 LinkSpeed measure_link(const Endpoint& there) {
   Channel channel = connect_to(there, kLimit);
   channel.send_number(kGreeting);
-  require(channel.receive_number() == kGreeting, "link: at ", there.text(), " is no gravac doctor of this version");
+  require(channel.receive_number() == kGreeting, "link: at ", there.text(),
+          " is no gravac doctor of this version");
   const bool gloo = channel.receive_number() == 1 && has_gloo();
   LinkSpeed speed{.round_trip_seconds = ping(channel)};
   channel.send_number(kSend);
@@ -197,7 +212,8 @@ LinkSpeed measure_link(const Endpoint& there) {
   speed.send_bits_per_second = static_cast<double>(channel.receive_number());
   channel.send_number(kReceive);
   speed.receive_bits_per_second = drain(channel);
-  require(speed.send_bits_per_second > 0 && speed.receive_bits_per_second > 0, "link: nothing arrived at ", there.text());
+  require(speed.send_bits_per_second > 0 && speed.receive_bits_per_second > 0, "link: nothing arrived at ",
+          there.text());
   if (gloo) speed.gloo_bits_per_second = measure_gloo(channel, speed.link().bits_per_second);
   channel.send_number(kEnd);
   return speed;
@@ -205,8 +221,9 @@ LinkSpeed measure_link(const Endpoint& there) {
 
 void serve_probe(std::uint16_t port, void (*say)(const std::string& line)) {
   const auto [listening, here] = listen_everywhere(port);
-  say("listening on port " + std::to_string(here.port) + "; on the other machine run: gravac doctor --link HOST:" +
-      std::to_string(here.port) + " (ends after one measurement, or after 10 minutes without)");
+  say("listening on port " + std::to_string(here.port) +
+      "; on the other machine run: gravac doctor --link HOST:" + std::to_string(here.port) +
+      " (ends after one measurement, or after 10 minutes without)");
   Channel channel = accept_from(listening, kPatience, kLimit);
   say("measuring the link to " + channel.other());
   serve(channel);

@@ -13,8 +13,10 @@ namespace gravac::apps {
 // How fast the link between two machines is.
 struct LinkSpeed {
   double round_trip_seconds = 0;  // of one byte, the median
-  double send_bits_per_second = 0, receive_bits_per_second = 0;  // one TCP connection, one direction at a time
-  std::optional<double> gloo_bits_per_second;  // in an all-reduce of the two; nothing if one of them has no Gloo
+  double send_bits_per_second = 0,
+         receive_bits_per_second = 0;  // one TCP connection, one direction at a time
+  std::optional<double>
+      gloo_bits_per_second;  // in an all-reduce of the two; nothing if one of them has no Gloo
 
   // As the link of a simulated cluster: the slowest of the rates, and half a round trip.
   Link link() const;
@@ -25,15 +27,16 @@ inline constexpr std::uint16_t kProbePort = 29470;
 // "host", "host:29470", "[fe80::1]:29470". Throws Error.
 Endpoint endpoint_from_string(const std::string& text);
 
-// Measures the link to the machine on which serve_probe() runs; takes about six seconds. Throws Error of one line.
+// Measures the link to the machine on which serve_probe() runs; takes about six seconds. Throws Error of one
+// line.
 LinkSpeed measure_link(const Endpoint& there);
 
-// Waits up to ten minutes for one measurement, takes part in it, and returns. `say` is told when it listens, and who has
-// come. Throws Error.
+// Waits up to ten minutes for one measurement, takes part in it, and returns. `say` is told when it listens,
+// and who has come. Throws Error.
 void serve_probe(std::uint16_t port, void (*say)(const std::string& line));
 
-// What the trainer's module knows: an all-reduce of `entries` floats between two machines by Gloo, the median of a few.
-// Rank 0 listens at this address and port. Throws Error; nothing in builds without Gloo.
+// What the trainer's module knows: an all-reduce of `entries` floats between two machines by Gloo, the median
+// of a few. Rank 0 listens at this address and port. Throws Error; nothing in builds without Gloo.
 struct GlooProbe {
   std::string address;
   std::uint16_t port = 0;

@@ -114,11 +114,13 @@ std::string kept(const SelectorInfo& info) {
 std::string compressor_table() {
   std::vector<Row> rows;
   for (const SelectorInfo& info : selectors()) {
-    rows.push_back({code(info.name), kept(info) + (info.shared_positions ? " values" : " positions and values"),
+    rows.push_back({code(info.name),
+                    kept(info) + (info.shared_positions ? " values" : " positions and values"),
                     std::string(info.description)});
   }
   for (const QuantiserInfo& info : quantisers()) {
-    rows.push_back({code(info.name), (info.bits > 0 ? std::to_string(info.bits) : "1 to 8") + " bits of every entry",
+    rows.push_back({code(info.name),
+                    (info.bits > 0 ? std::to_string(info.bits) : "1 to 8") + " bits of every entry",
                     std::string(info.description)});
   }
   for (const CompressorInfo& info : compressors()) {

@@ -22,24 +22,27 @@ std::optional<Link> recorded_link(const Work& work) {
   return run.emulate ? run.emulate->link : run.link;
 }
 
-// The cluster that is asked for, and that of the recorded run, whose links are those asked for if it does not say how fast
-// they were. What messages took in the run beyond that, they take on any link.
+// The cluster that is asked for, and that of the recorded run, whose links are those asked for if it does not
+// say how fast they were. What messages took in the run beyond that, they take on any link.
 Clusters clusters_of(const SimulateOptions& options, const Work& work) {
   const std::optional<Link> before = recorded_link(work);
   require(!options.link.empty() || !work.recorded || before,
-          "--link RATE,DELAY expected: the run does not say how fast its network was (gravac doctor --link measures it)");
-  Cluster asked{.workers = options.workers,
-                .workers_per_node = options.workers_per_node,
-                .link = options.link.empty() ? before.value_or(Link{10e9, 50e-6}) : link_from_string(options.link),
-                .inner = link_from_string(options.inner_link),
-                .all_reduce = all_reduce_from_string(options.all_reduce)};
+          "--link RATE,DELAY expected: the run does not say how fast its network was (gravac doctor --link "
+          "measures it)");
+  Cluster asked{
+      .workers = options.workers,
+      .workers_per_node = options.workers_per_node,
+      .link = options.link.empty() ? before.value_or(Link{10e9, 50e-6}) : link_from_string(options.link),
+      .inner = link_from_string(options.inner_link),
+      .all_reduce = all_reduce_from_string(options.all_reduce)};
   if (asked.workers == 0) asked.workers = work.recorded ? work.recorded->workers : 32;
   Clusters found{asked, asked, 0};
   if (!work.recorded) return found;
   found.recorded.workers = work.recorded->workers;
   found.recorded.link = before.value_or(asked.link);
   if (!work.recorded->options.emulate) found.message_seconds = message_seconds(work, found.recorded);
-  for (Cluster* cluster : {&found.asked, &found.recorded}) cluster->link.latency_seconds += found.message_seconds;
+  for (Cluster* cluster : {&found.asked, &found.recorded})
+    cluster->link.latency_seconds += found.message_seconds;
   return found;
 }
 
@@ -57,7 +60,8 @@ void print_table(const std::vector<std::vector<std::string>>& rows) {
   }
   for (const auto& row : rows) {
     std::printf("%-*s", static_cast<int>(widths[0]), row[0].c_str());
-    for (std::size_t i = 1; i + 1 < row.size(); ++i) std::printf("  %*s", static_cast<int>(widths[i]), row[i].c_str());
+    for (std::size_t i = 1; i + 1 < row.size(); ++i)
+      std::printf("  %*s", static_cast<int>(widths[i]), row[i].c_str());
     std::printf("  %s\n", row.back().c_str());
   }
 }
@@ -118,10 +122,11 @@ void print_json(const Work& work, const Results& results) {
                {"settings", Json::array()},
                {"scaling", Json::array()}};
   if (work.recorded) {
-    json["recorded"] = {{"workers", work.recorded->workers},
-                        {"step_seconds", work.recorded->step_seconds()},
-                        {"predicted_step_seconds", optional_number(predicted_seconds(work, results.clusters.recorded))},
-                        {"effective_steps", work.recorded->effective_steps}};
+    json["recorded"] = {
+        {"workers", work.recorded->workers},
+        {"step_seconds", work.recorded->step_seconds()},
+        {"predicted_step_seconds", optional_number(predicted_seconds(work, results.clusters.recorded))},
+        {"effective_steps", work.recorded->effective_steps}};
   }
   for (const Row& row : results.rows) json["settings"].push_back(json_of(row, work, results));
   for (const auto& [workers, rows] : results.scaling) {

@@ -18,8 +18,8 @@ struct SimulateOptions {
   std::string html;  // file for a page with curves; empty: none
 };
 
-// Predicts steps on a cluster that is not there: of every compressor and policy, and for 1 to 4096 workers. Prints
-// tables and a sentence on what to do. Returns the exit code.
+// Predicts steps on a cluster that is not there: of every compressor and policy, and for 1 to 4096 workers.
+// Prints tables and a sentence on what to do. Returns the exit code.
 int show_simulate(const SimulateOptions& options);
 
 }  // namespace gravac::apps

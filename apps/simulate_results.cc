@@ -41,7 +41,8 @@ std::string short_name(Setting setting) {
 bool in_scaling(const Setting& setting) {
   const std::string first = setting.compressors.empty() ? "dense" : setting.compressors[0];
   return first == "dense" || first == "fp16" || (first == "quantise" && setting.amount == "4 bits") ||
-         (first == "topk" && setting.amount != "1000x") || (first == "powersgd" && setting.amount == "rank 4");
+         (first == "topk" && setting.amount != "1000x") ||
+         (first == "powersgd" && setting.amount == "rank 4");
 }
 
 // dense and static are rows of their own already: dense, and every compressor at its factors.
@@ -108,17 +109,18 @@ std::string intro(const Work& work, const Results& results) {
     text += print(": %.3gM parameters", static_cast<double>(work.job.layout.entries()) / 1e6);
   }
   text += ", " + time_text(work.job.compute_seconds) + " of computing in a step" +
-                     (work.job.overlap ? ", exchanges during backward" : "") + ". " +
-                     print("%zu worker%s", cluster.workers, cluster.workers == 1 ? "" : "s");
+          (work.job.overlap ? ", exchanges during backward" : "") + ". " +
+          print("%zu worker%s", cluster.workers, cluster.workers == 1 ? "" : "s");
   if (cluster.workers_per_node > 1) {
     text += print(", %zu per node at ", cluster.workers_per_node) + rate_text(cluster.inner.bits_per_second);
   }
-  return text + ", links of " + rate_text(cluster.link.bits_per_second) + " and " + time_text(cluster.link.latency_seconds) +
-         ", " + (cluster.all_reduce == AllReduce::ring ? "ring" : "tree") + " all-reduce.";
+  return text + ", links of " + rate_text(cluster.link.bits_per_second) + " and " +
+         time_text(cluster.link.latency_seconds) + ", " +
+         (cluster.all_reduce == AllReduce::ring ? "ring" : "tree") + " all-reduce.";
 }
 
-// "Recorded: 143 ms per step with 4 workers, which fits if a message takes 1.2 ms beyond what the link needs for it." Empty
-// without a run.
+// "Recorded: 143 ms per step with 4 workers, which fits if a message takes 1.2 ms beyond what the link needs
+// for it." Empty without a run.
 std::string check(const Work& work, const Results& results) {
   if (!work.recorded) return "";
   std::string text = "Recorded: " + time_text(work.recorded->step_seconds()) +
@@ -130,7 +132,8 @@ std::string check(const Work& work, const Results& results) {
     text += "; by this model " + time_text(*predicted) +
             print(" (%+.0f %%)", 100 * (*predicted / work.recorded->step_seconds() - 1));
   }
-  text += work.recorded->target ? ". Target " + *work.recorded->target : ". The end of the run, which is the target here,";
+  text += work.recorded->target ? ". Target " + *work.recorded->target
+                                : ". The end of the run, which is the target here,";
   return text + print(" was reached after %.0f effective steps.", work.recorded->effective_steps);
 }
 

@@ -18,7 +18,8 @@ struct Row {
   double factor = 1, seconds = 0, bytes = 0, rate = 1;
 };
 
-// Latencies have message_seconds in them: what a message took in the recorded run beyond what its link needed.
+// Latencies have message_seconds in them: what a message took in the recorded run beyond what its link
+// needed.
 struct Clusters {
   simulate::Cluster asked, recorded;  // the second is that of the recorded run, if there is one
   double message_seconds = 0;
@@ -42,8 +43,8 @@ double efficiency(const Work& work, const Row& row);
 // Seconds until the target of the recorded run, or its end, is reached. REQUIRES: a recorded run.
 double target_seconds(const Work& work, const Row& row);
 
-// What tables show, and the sentences around them. check() compares the model with the recorded run; it is empty
-// without one.
+// What tables show, and the sentences around them. check() compares the model with the recorded run; it is
+// empty without one.
 std::vector<std::string> head(const Work& work);
 std::vector<std::string> cells(const Work& work, const Results& results, const Row& row);
 std::string intro(const Work& work, const Results& results);

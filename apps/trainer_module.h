@@ -9,8 +9,9 @@
 #include "train/launch.h"
 #include "train/options.h"
 
-// What the program loads when it has something to train: libgravac_trainer.so, which needs torch. Loading torch
-// takes more than half a second, which `gravac --help`, wrong options and the launcher of workers do without.
+// What the program loads when it has something to train: libgravac_trainer.so, which needs torch. Loading
+// torch takes more than half a second, which `gravac --help`, wrong options and the launcher of workers do
+// without.
 extern "C" {
 int gravac_trainer_run(const gravac::train::TrainOptions& options,
                        const std::optional<gravac::train::Place>& place);

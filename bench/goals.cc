@@ -100,8 +100,8 @@ struct Candidate {
   void check(SparseView sent, const std::vector<float>& gradient) {
     const double factor = send == Send::minimum ? plan.minimum : plan.candidate;
     const bool exact = options.compressor == "topk";
-    check_kept(sent, exact && options.feedback ? std::span<const float>(step->residual().values()) : gradient, factor,
-               exact);
+    check_kept(sent, exact && options.feedback ? std::span<const float>(step->residual().values()) : gradient,
+               factor, exact);
     if (!encode) return;
     std::vector<std::uint32_t> positions(sent.size());
     unpack_positions(payload, gradient.size(), positions);

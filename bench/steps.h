@@ -62,7 +62,8 @@ inline void check_kept(SparseView sent, std::span<const float> left, double fact
   exact ? check_topk(sent, left, factor) : check_about(sent, left.size(), factor);
 }
 
-// The step with two separate compressions of the whole, by our own compressors: what multi-level compression saves.
+// The step with two separate compressions of the whole, by our own compressors: what multi-level compression
+// saves.
 class DirectStep {
  public:
   DirectStep(std::size_t entries, Plan plan, std::string compressor = "topk")

@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
     optimizer.zero_grad();
     const torch::Tensor loss = torch::nn::functional::cross_entropy(model->forward(input), target);
     loss.backward();
-    gravac.aggregate(32);  // every gradient becomes the mean over workers; 32 is the batch size
+    gravac.aggregate(32);    // every gradient becomes the mean over workers; 32 is the batch size
     gravac.step(optimizer);  // optimizer.step(), with as much momentum as suits what was sent
     if (step % 50 == 49 && rank == 0) std::printf("step %d: loss %.4f\n", step + 1, loss.item<double>());
   }

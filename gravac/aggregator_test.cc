@@ -340,7 +340,8 @@ TEST(Aggregator, GoesOnFromACheckpointToTheBit) {
           resumed.load(Checkpoint::from_bytes(bytes));
           ASSERT_EQ(run(resumed, other_clock, 15, 40), expected) << policy << " " << compressor.name;
           std::vector<float> one_more(layout.entries(), 1.0f), other = one_more;
-          ASSERT_EQ(resumed.aggregate(other, 4).effective_steps, whole.aggregate(one_more, 4).effective_steps);
+          ASSERT_EQ(resumed.aggregate(other, 4).effective_steps,
+                    whole.aggregate(one_more, 4).effective_steps);
         });
       }
     }

@@ -69,7 +69,8 @@ TEST(CApi, ShapesReachTheEngine) {
   const size_t sizes[] = {12, 4}, rows[] = {4, 1}, wrong[] = {5, 1};
   EXPECT_EQ(gravac_create_matrices("", names, sizes, wrong, 2, nullptr), nullptr);
   EXPECT_STREQ(gravac_error(), "layout: segment 'weight' of 12 entries has 5 rows, a divisor of 12 expected");
-  gravac_aggregator* g = gravac_create_matrices("policy=static factor=1 values=fp32", names, sizes, rows, 2, nullptr);
+  gravac_aggregator* g =
+      gravac_create_matrices("policy=static factor=1 values=fp32", names, sizes, rows, 2, nullptr);
   ASSERT_NE(g, nullptr) << gravac_error();
   std::vector<float> gradient(16, 3.0f);
   EXPECT_EQ(gravac_step(g, gradient.data(), 8), 0) << gravac_error();

@@ -43,7 +43,8 @@ std::vector<OptionInfo> make_engine_options() {
       {kCompressionOptions, "policy", choice, choices_from(policies()), "progress",
        "Policy that chooses the compression factor on every step"},
       {kCompressionOptions, "compressor", choice, choices_from(compressors(), kAuto), kAuto,
-       "What is sent of a gradient; auto: topk, or under policy progress what suits the optimizer and the link"},
+       "What is sent of a gradient; auto: topk, or under policy progress what suits the optimizer and the "
+       "link"},
       {kCompressionOptions, "bits", count, "B", "",
        "Bits of an entry (compressors quantise and qsgd): the same as --policy static --factor 32/B", 1, 8},
       {kCompressionOptions, "rank", count, "R", "",
@@ -57,9 +58,11 @@ std::vector<OptionInfo> make_engine_options() {
       {kCompressionOptions, "granularity", choice, "layer|global", "",
        "Choose entries per layer or over the whole gradient (default: as the policy needs)"},
       {kCompressionOptions, "values", choice, "fp32|fp16|bf16|int8|int4", "",
-       "Format in which values are sent (default: int8 for chosen entries whose rounding is kept, else fp32)"},
+       "Format in which values are sent (default: int8 for chosen entries whose rounding is kept, else "
+       "fp32)"},
       {kCompressionOptions, "positions", choice, "coded|int64", "coded",
-       "Format in which the positions of chosen entries are sent: as short as possible (coded), or in 8 bytes each, as "
+       "Format in which the positions of chosen entries are sent: as short as possible (coded), or in 8 "
+       "bytes each, as "
        "in the paper (int64)"},
       {kCompressionOptions, "exchange", choice, choices_from(routes()), "auto",
        "Route by which workers exchange the chosen entries"},
@@ -114,8 +117,8 @@ std::string exactly(double number) {
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
-// Options by which users name a setting of a compressor in its own words stand for a factor: bits and rank for
-// the one of policy static, rank-min and rank-max for the two of policy accordion.
+// Options by which users name a setting of a compressor in its own words stand for a factor: bits and rank
+// for the one of policy static, rank-min and rank-max for the two of policy accordion.
 class Settings {
  public:
   Settings(const Options& given, const Layout& layout)
@@ -146,11 +149,12 @@ class Settings {
   void fix(std::string_view option, std::vector<std::string_view> compressors, double factor,
            Options& options) const {
     const std::string compressor = reader_.text("compressor"), policy = reader_.text("policy");
-    require(std::ranges::find(compressors, compressor) != compressors.end(), "options: ", option, " is for compressor ",
-            either(compressors), ", '", compressor, "' found");
-    require(!reader_.given("factor"), "options: ", option, " and factor are both given; one follows from the other");
-    require(!reader_.given("policy") || policy == "static", "options: ", option, " is for policy static, '", policy,
-            "' found; other policies choose the factor themselves");
+    require(std::ranges::find(compressors, compressor) != compressors.end(), "options: ", option,
+            " is for compressor ", either(compressors), ", '", compressor, "' found");
+    require(!reader_.given("factor"), "options: ", option,
+            " and factor are both given; one follows from the other");
+    require(!reader_.given("policy") || policy == "static", "options: ", option, " is for policy static, '",
+            policy, "' found; other policies choose the factor themselves");
     options["policy"] = "static";
     options["factor"] = exactly(factor);
   }
@@ -180,9 +184,9 @@ void check_compressor(const OptionReader& reader, std::string_view compressor, b
           " sends fp32, fp16 or bf16");
 }
 
-// The compressors that `compressor` stands for. auto is topk, as in the paper, except that policy progress chooses
-// between the families whose steps are worth as much as dense ones under this optimizer. Options that only selectors
-// have leave topk alone.
+// The compressors that `compressor` stands for. auto is topk, as in the paper, except that policy progress
+// chooses between the families whose steps are worth as much as dense ones under this optimizer. Options that
+// only selectors have leave topk alone.
 std::vector<std::string> compressors_of(const OptionReader& reader) {
   const std::string name = reader.text("compressor");
   if (name != kAuto) return {name};
@@ -195,13 +199,12 @@ std::vector<std::string> compressors_of(const OptionReader& reader) {
   return {"quantise"};
 }
 
-// Eight bits train as well as 32 (docs/results.md) where the residual keeps what they round off. Values that are added up
-// on their way, as those of shared positions are, travel as floats.
+// Eight bits train as well as 32 (docs/results.md) where the residual keeps what they round off. Values that
+// are added up on their way, as those of shared positions are, travel as floats.
 Values values_of(const OptionReader& reader, std::span<const std::string> compressors) {
   if (reader.given("values")) return values_from_string(reader.text("values"));
-  const bool chosen = std::ranges::any_of(compressors, [](const std::string& name) {
-    return compressor_info(name).family == "selector";
-  });
+  const bool chosen = std::ranges::any_of(
+      compressors, [](const std::string& name) { return compressor_info(name).family == "selector"; });
   const bool as_published = reader.text("positions") == "int64";
   return chosen && reader.flag("feedback") && !as_published ? Values::int8 : Values::fp32;
 }
@@ -211,8 +214,8 @@ std::string momentum_use(const OptionReader& reader) {
   return reader.text("memory") == "momentum" ? "memory" : reader.text("hand-over");
 }
 
-// What a step with a compressor is worth. Where nothing was measured for the optimizer, because it is unknown, the
-// lower of what was measured for others counts.
+// What a step with a compressor is worth. Where nothing was measured for the optimizer, because it is
+// unknown, the lower of what was measured for others counts.
 Law law_of(const CompressorInfo& info, const OptionReader& reader, const Layout& layout) {
   const std::string optimizer = reader.text("optimizer");
   std::vector<MeasuredRate> rates = measured_rates(info.family, momentum_use(reader), optimizer);

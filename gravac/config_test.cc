@@ -89,21 +89,25 @@ TEST(Config, ReadsEveryPolicyAndItsOptions) {
 TEST(Config, KnowsHowPositionsAreSent) {
   EXPECT_EQ(make_setup({}, Layout(10), 4).options.positions, Positions::coded);
   EXPECT_EQ(make_setup({{"positions", "int64"}}, Layout(10), 4).options.positions, Positions::int64);
-  EXPECT_NE(refusal("positions=int32").find("coded or int64 expected"), std::string::npos) << refusal("positions=int32");
+  EXPECT_NE(refusal("positions=int32").find("coded or int64 expected"), std::string::npos)
+      << refusal("positions=int32");
 }
 
-// Eight bits where the residual keeps what they round off; floats for sums, without feedback and in the paper's own form.
+// Eight bits where the residual keeps what they round off; floats for sums, without feedback and in the
+// paper's own form.
 TEST(Config, ChoosesHowValuesAreSent) {
   const auto values = [](const char* text) {
     Layout layout;
     layout.add("matrix", 600, 20);
     return make_setup(options_from_string(text), layout, 4).options.values;
   };
-  for (const char* text : {"compressor=topk", "compressor=dgc policy=static", "optimizer=sgd", "memory=momentum"}) {
+  for (const char* text :
+       {"compressor=topk", "compressor=dgc policy=static", "optimizer=sgd", "memory=momentum"}) {
     EXPECT_EQ(values(text), Values::int8) << text;
   }
-  for (const char* text : {"compressor=randomk", "compressor=powersgd rank=2", "compressor=quantise", "feedback=false",
-                           "compressor=topk positions=int64", "compressor=topk values=fp32"}) {
+  for (const char* text :
+       {"compressor=randomk", "compressor=powersgd rank=2", "compressor=quantise", "feedback=false",
+        "compressor=topk positions=int64", "compressor=topk values=fp32"}) {
     EXPECT_EQ(values(text), Values::fp32) << text;
   }
 }

@@ -65,8 +65,8 @@ CostModel::CostModel(std::size_t ranks, std::size_t entries, std::vector<Payload
     require(summed || route != Route::shared,
             "exchange: shared positions need a compressor that picks the same ones on all ranks, such as "
             "randomk");
-    require(!one.only_summed || !route || route == Route::shared, "exchange: ",
-            to_string(route.value_or(Route::dense)),
+    require(!one.only_summed || !route || route == Route::shared,
+            "exchange: ", to_string(route.value_or(Route::dense)),
             " found; this compressor adds up what it sends: auto or shared expected");
     compressors_.push_back({.payloads = std::move(one)});
   }
@@ -151,9 +151,9 @@ double CostModel::hoped_seconds(Route route, double kept, std::size_t compressor
   return std::max(kHope, noise * std::pow(kFading, tried.idle)) * route_seconds(route, kept, compressor);
 }
 
-// The route with the least `seconds`, which is a member function. A route that sends no fewer bytes than a dense
-// all-reduce is never taken: it cannot be quicker on a slow link, and an all-gather of such payloads would fill the
-// memory with several gradients.
+// The route with the least `seconds`, which is a member function. A route that sends no fewer bytes than a
+// dense all-reduce is never taken: it cannot be quicker on a slow link, and an all-gather of such payloads
+// would fill the memory with several gradients.
 template <class Seconds>
 Route CostModel::least(const Seconds& seconds, double kept, std::size_t compressor) const {
   if (route_) return *route_;
@@ -162,7 +162,8 @@ Route CostModel::least(const Seconds& seconds, double kept, std::size_t compress
   std::optional<Route> best;
   for (const Route route : {Route::all_gather, Route::reduce_scatter, Route::dense}) {
     if (route != Route::dense && bytes(route) >= bytes(Route::dense)) continue;
-    if (!best || (this->*seconds)(route, kept, compressor) < (this->*seconds)(*best, kept, compressor)) best = route;
+    if (!best || (this->*seconds)(route, kept, compressor) < (this->*seconds)(*best, kept, compressor))
+      best = route;
   }
   return *best;
 }

@@ -77,8 +77,8 @@ class CostModel final : public StepCosts {
   static constexpr std::size_t kMessageBytes = 20 * 8;  // that each rank sends in Round::agree
 
   // For a gradient of `entries` entries that travels in `buckets` buckets, one after the other. `payloads`:
-  // what each compressor sends. `route`: the one to use on every step; nothing: the quickest. Throws Error for
-  // a route that these payloads cannot take.
+  // what each compressor sends. `route`: the one to use on every step; nothing: the quickest. Throws Error
+  // for a route that these payloads cannot take.
   CostModel(std::size_t ranks, std::size_t entries, std::vector<PayloadModel> payloads,
             std::optional<Route> route, std::size_t buckets = 1);
 
@@ -94,8 +94,8 @@ class CostModel final : public StepCosts {
   double sparse_seconds(double factor, std::size_t compressor = 0) const override;
 
   // The route for payloads of `kept` numbers from each rank: the one asked for in the constructor, or the
-  // quickest of dense and those that send fewer bytes than it. A route that might be the quickest is tried a few
-  // times before it is given up, and again after hundreds of steps.
+  // quickest of dense and those that send fewer bytes than it. A route that might be the quickest is tried a
+  // few times before it is given up, and again after hundreds of steps.
   Route route_for(double kept, std::size_t compressor = 0) const;
   // Whether the payloads should travel in one round, all buckets as one message: if that is predicted to
   // take less than 10 % of computing, hiding the exchange behind backward, bucket by bucket, would save less

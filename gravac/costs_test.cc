@@ -54,7 +54,8 @@ TEST(CostModel, NeverTriesARoutePredictedToBeFarSlower) {
   for (int step = 1; step < 2000; ++step) EXPECT_NE(world.step(model, 1000), Route::dense) << step;
 }
 
-// All entries from three other ranks are more than a dense all-reduce moves, and fill four times as much memory.
+// All entries from three other ranks are more than a dense all-reduce moves, and fill four times as much
+// memory.
 TEST(CostModel, NeverTakesARouteWithNoFewerBytesThanDense) {
   const World world{{{Route::all_gather, 1e-10}, {Route::reduce_scatter, 1e-8}, {Route::dense, 1e-8}}};
   CostModel model = make_model();
@@ -73,7 +74,8 @@ TEST(CostModel, NoticesWhenAnotherRouteBecomesQuicker) {
   EXPECT_EQ(world.step(model, 100'000), Route::reduce_scatter);
 }
 
-// A slow route is tried now and then; but a policy that asks what a step takes wants to know it of the quickest.
+// A slow route is tried now and then; but a policy that asks what a step takes wants to know it of the
+// quickest.
 TEST(CostModel, PredictsStepsByTheQuickestRouteWhateverIsTried) {
   const World world{{{Route::all_gather, 1.3e-8}, {Route::reduce_scatter, 1e-8}, {Route::dense, 1e-6}}};
   CostModel model = make_model();
@@ -89,7 +91,8 @@ TEST(CostModel, PredictsStepsByTheQuickestRouteWhateverIsTried) {
 
 TEST(CostModel, TakesOneRoundIfThatIsShortBesideComputing) {
   for (const double seconds_per_byte : {1e-10, 1e-7}) {
-    CostModel model(2, 1'000'000, {selecting_payloads(1'000'000, Values::fp32, false, 5)}, Route::all_gather, 5);
+    CostModel model(2, 1'000'000, {selecting_payloads(1'000'000, Values::fp32, false, 5)}, Route::all_gather,
+                    5);
     EXPECT_TRUE(model.one_round(10'000));  // nothing is known yet
     for (int step = 0; step < 50; ++step) {
       const bool one_round = model.one_round(10'000);

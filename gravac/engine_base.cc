@@ -84,8 +84,8 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
 std::vector<std::unique_ptr<Codec>> EngineBase::make_codecs(std::size_t compressor) const {
   std::vector<std::unique_ptr<Codec>> codecs;
   for (const Part& part : parts_) {
-    codecs.push_back(make_codec(layout_.part(part.segments), options_of(options_, part.segments), comm_, clock_,
-                                compressor));
+    codecs.push_back(make_codec(layout_.part(part.segments), options_of(options_, part.segments), comm_,
+                                clock_, compressor));
   }
   return codecs;
 }

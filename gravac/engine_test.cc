@@ -487,7 +487,8 @@ TEST(Engine, AChangeOfCompressorTakesAlongWhatIsKeptAndResumesToTheBit) {
     run_ranks(2, [&](Comm& inner) {
       testing::Checked comm(inner, ledger);
       VirtualClock clock;
-      const std::vector<Bucket> buckets = overlapped ? std::vector<Bucket>{{1}, {0}} : std::vector<Bucket>{{0, 1}};
+      const std::vector<Bucket> buckets =
+          overlapped ? std::vector<Bucket>{{1}, {0}} : std::vector<Bucket>{{0, 1}};
       const auto make = [&] {
         return overlapped ? make_overlap(layout, buckets, changing(), comm, clock)
                           : make_aggregator(layout, changing(), comm, clock);
@@ -530,7 +531,8 @@ TEST(Engine, AChangeOfCompressorTakesAlongWhatIsKeptAndResumesToTheBit) {
       const std::lock_guard lock(mutex);
       for (std::size_t i = 0; i < left.size(); ++i) kept[i] += left[i];
     });
-    for (std::size_t i = 0; i < 2300; ++i) ASSERT_NEAR(in[i], out[i] + kept[i], 1e-3) << i << " " << overlapped;
+    for (std::size_t i = 0; i < 2300; ++i)
+      ASSERT_NEAR(in[i], out[i] + kept[i], 1e-3) << i << " " << overlapped;
   }
 }
 

@@ -241,24 +241,25 @@ TEST_P(EveryEngine, SurvivesAnySequenceOfFaults) {
 
 std::vector<Setting> settings() {
   std::vector<Setting> all;
-  std::vector<std::string> options = {"policy=static factor=10",
-                                      "policy=static factor=10 exchange=reduce-scatter values=fp16",
-                                      "policy=gravac factor-min=5 factor-max=40 window=3 epsilon=0.5",
-                                      "policy=progress interval=2",
-                                      "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=2",
-                                      "policy=gravac factor-min=5 factor-max=40 window=3 gain=released",
-                                      "policy=adaqs start=4 cap=32 ratio=0.9 smoothing=1",
-                                      "policy=scadles factor=40 delta=0.5 interval=3",
-                                      "compressor=topk exchange=all-gather",
-                                      "compressor=topk exchange=reduce-scatter",
-                                      "compressor=topk exchange=dense",
-                                      "policy=static factor=10 exchange=reduce-scatter values=int8",
-                                      "policy=static factor=10 exchange=all-gather values=int4",
-                                      "policy=static factor=10 exchange=all-gather positions=int64 granularity=layer",
-                                      "compressor=topk granularity=layer values=bf16",
-                                      "feedback=false",
-                                      "memory=momentum exchange=all-gather",
-                                      "memory=momentum exchange=dense optimizer-momentum=0.9"};
+  std::vector<std::string> options = {
+      "policy=static factor=10",
+      "policy=static factor=10 exchange=reduce-scatter values=fp16",
+      "policy=gravac factor-min=5 factor-max=40 window=3 epsilon=0.5",
+      "policy=progress interval=2",
+      "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=2",
+      "policy=gravac factor-min=5 factor-max=40 window=3 gain=released",
+      "policy=adaqs start=4 cap=32 ratio=0.9 smoothing=1",
+      "policy=scadles factor=40 delta=0.5 interval=3",
+      "compressor=topk exchange=all-gather",
+      "compressor=topk exchange=reduce-scatter",
+      "compressor=topk exchange=dense",
+      "policy=static factor=10 exchange=reduce-scatter values=int8",
+      "policy=static factor=10 exchange=all-gather values=int4",
+      "policy=static factor=10 exchange=all-gather positions=int64 granularity=layer",
+      "compressor=topk granularity=layer values=bf16",
+      "feedback=false",
+      "memory=momentum exchange=all-gather",
+      "memory=momentum exchange=dense optimizer-momentum=0.9"};
   // And whatever is in the tables, as it comes: compressors with a policy that changes its mind.
   for (const std::string_view name : policy_names()) options.push_back("policy=" + std::string(name));
   for (const std::string_view name : compressor_names()) options.push_back("compressor=" + std::string(name));

@@ -129,15 +129,17 @@ TEST_P(SameAsAfterBackward, ToTheBit) {
 
 INSTANTIATE_TEST_SUITE_P(
     Overlap, SameAsAfterBackward,
-    // Not with int8 and int4 values: entries are quantised in runs, and a run does not cross from one bucket to the next.
-    ::testing::Values("policy=dense", "policy=static factor=10 granularity=layer exchange=all-gather values=fp32",
-                      "policy=static factor=50 granularity=layer exchange=all-gather compressor=dgc values=fp32",
-                      "policy=static factor=10 granularity=layer exchange=all-gather values=fp16",
-                      "policy=static factor=10 granularity=layer exchange=all-gather positions=int64",
-                      "policy=static factor=10 granularity=layer compressor=randomk",
-                      "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=2 exchange=all-gather values=fp32",
-                      "policy=static factor=10 granularity=layer exchange=all-gather memory=momentum values=fp32 "
-                      "optimizer-momentum=0.9"));
+    // Not with int8 and int4 values: entries are quantised in runs, and a run does not cross from one bucket
+    // to the next.
+    ::testing::Values(
+        "policy=dense", "policy=static factor=10 granularity=layer exchange=all-gather values=fp32",
+        "policy=static factor=50 granularity=layer exchange=all-gather compressor=dgc values=fp32",
+        "policy=static factor=10 granularity=layer exchange=all-gather values=fp16",
+        "policy=static factor=10 granularity=layer exchange=all-gather positions=int64",
+        "policy=static factor=10 granularity=layer compressor=randomk",
+        "policy=accordion factor-min=4 factor-max=40 interval=3 spacing=2 exchange=all-gather values=fp32",
+        "policy=static factor=10 granularity=layer exchange=all-gather memory=momentum values=fp32 "
+        "optimizer-momentum=0.9"));
 
 class EveryOverlap : public ::testing::TestWithParam<std::string> {};
 

@@ -20,9 +20,9 @@ struct StepReport {
   bool stop_requested = false;  // by some rank: Engine::request_stop
   Send sent = Send::dense;
   Route route = Route::dense;
-  double minimum = 1, candidate = 1;                             // factors tried; 1 in a dense step
-  double factor = 1;                                             // sent
-  MomentumUse momentum;  // that an SGD should use in this step: hand_over()
+  double minimum = 1, candidate = 1;  // factors tried; 1 in a dense step
+  double factor = 1;                  // sent
+  MomentumUse momentum;               // that an SGD should use in this step: hand_over()
   double gain_error_fed[2] = {1, 1}, gain_gradient[2] = {1, 1};  // of minimum and candidate
   double gain_released[2] = {std::nan(""), std::nan("")};  // NaN unless the policy goes by norms of layers
   // Energies (sums of squares), added up over ranks; NaN in steps that measure nothing.

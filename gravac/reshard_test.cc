@@ -69,7 +69,8 @@ TEST(Reshard, PreservesTheSumOfTheResiduals) {
   }
 }
 
-// What all ranks have alike, such as powersgd's factors, every new rank gets; what is their own keeps its sum.
+// What all ranks have alike, such as powersgd's factors, every new rank gets; what is their own keeps its
+// sum.
 TEST(Reshard, EveryCompressorGoesOnWithAnotherNumberOfRanks) {
   for (const CompressorInfo& compressor : compressors()) {
     const std::string options = "policy=static factor=10 compressor=" + std::string(compressor.name);

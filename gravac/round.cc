@@ -227,7 +227,8 @@ MomentumUse Round::momentum_use(const Order& order) const {
   if (options_.effective_momentum) return {.most = *options_.effective_momentum, .age = age};
   // With the momentum memory what is sent is the whole update. Without feedback nothing is sent late.
   if (!options_.hand_over || options_.momentum || !options_.step.feedback) return {};
-  return {.share = compressor_info(options_.compressor(compressor())).momentum_share(order.factor), .age = age};
+  return {.share = compressor_info(options_.compressor(compressor())).momentum_share(order.factor),
+          .age = age};
 }
 
 void Round::watch(std::size_t begin, std::span<const float> gradient) {
@@ -269,22 +270,22 @@ void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, co
   report.bytes_received = traffic.bytes_received;
   if (verdict->finite) {
     const bool sparse = order->sent != Send::dense;
-    state_->own = {
-        .known = true,
-        .times = {.compute = report.compute_seconds,
-                  .compress = report.compress_seconds,
-                  .agree = report.agree_seconds,
-                  .exchange = report.exchange_seconds,
-                  .decode = report.decode_seconds,
-                  .decoded_entries = static_cast<double>(traffic.entries_decoded),
-                  .hideable = hideable,
-                  .sparse = sparse,
-                  .volume = costs().volume(order->route, verdict->kept(order->sent), order->one_round, compressor()),
-                  .route = order->route,
-                  .compressor = compressor()},
-        .samples = samples,
-        .factor = planned_factor(order->sent),
-        .gain = sparse ? report.gain_error_fed[order->sent == Send::minimum ? 0 : 1] : 1};
+    state_->own = {.known = true,
+                   .times = {.compute = report.compute_seconds,
+                             .compress = report.compress_seconds,
+                             .agree = report.agree_seconds,
+                             .exchange = report.exchange_seconds,
+                             .decode = report.decode_seconds,
+                             .decoded_entries = static_cast<double>(traffic.entries_decoded),
+                             .hideable = hideable,
+                             .sparse = sparse,
+                             .volume = costs().volume(order->route, verdict->kept(order->sent),
+                                                      order->one_round, compressor()),
+                             .route = order->route,
+                             .compressor = compressor()},
+                   .samples = samples,
+                   .factor = planned_factor(order->sent),
+                   .gain = sparse ? report.gain_error_fed[order->sent == Send::minimum ? 0 : 1] : 1};
     static const Law by_gain;
     const Law& law = options_.laws.empty() ? by_gain : options_.laws.at(compressor());
     state_->effective += sparse ? law.rate(order->factor, state_->own.gain) : 1;
@@ -350,9 +351,11 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
   require(round[2] >= 0 && round[2] <= 2, "checkpoint: 'round' names an unknown decision");
   require(last[13] >= 0 && last[13] <= 3, "checkpoint: 'last' names an unknown exchange");
   const auto compressors = static_cast<double>(std::max<std::size_t>(options_.compressors.size(), 1));
-  require(compressor[0] >= 0 && compressor[0] < compressors && compressor[1] >= 0 && compressor[1] < compressors,
-          "checkpoint: 'compressor' has numbers ", compressor[0], " and ", compressor[1], " of ", compressors);
-  require(std::isfinite(compressor[2]) && compressor[2] >= 0, "checkpoint: ", compressor[2], " effective steps found");
+  require(
+      compressor[0] >= 0 && compressor[0] < compressors && compressor[1] >= 0 && compressor[1] < compressors,
+      "checkpoint: 'compressor' has numbers ", compressor[0], " and ", compressor[1], " of ", compressors);
+  require(std::isfinite(compressor[2]) && compressor[2] >= 0, "checkpoint: ", compressor[2],
+          " effective steps found");
   state->compressor = static_cast<std::size_t>(compressor[0]);
   state->effective = compressor[2];
   state->steps = static_cast<std::uint64_t>(round[0]);

@@ -93,7 +93,7 @@ class Round {
     Send decided = Send::dense;  // by the last good step
     std::size_t compressor = 0;
     double effective = 0;  // dense steps that all good steps so far were worth
-    struct Own {                 // the step before as this rank saw it, which the next message tells
+    struct Own {           // the step before as this rank saw it, which the next message tells
       bool known = false;
       StepTimes times;
       double samples = 0;

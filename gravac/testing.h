@@ -178,7 +178,8 @@ inline const std::vector<float>& gradient_of(const std::string& kind, std::size_
   return values;
 }
 
-// The largest divisor of `size` that is at most its root: the rows of a matrix that is as square as it can be.
+// The largest divisor of `size` that is at most its root: the rows of a matrix that is as square as it can
+// be.
 inline std::size_t square_rows(std::size_t size) {
   std::size_t rows = 1;
   for (std::size_t r = 2; r * r <= size; ++r) {

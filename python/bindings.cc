@@ -202,7 +202,8 @@ class Session {
     return *engine_;
   }
 
-  // Goes on with other buckets. The engine's memories, as large as gradients, are gone before the new ones are made.
+  // Goes on with other buckets. The engine's memories, as large as gradients, are gone before the new ones
+  // are made.
   void cut_anew(const std::vector<Bucket>& buckets) {
     EngineSetup setup = make_setup(parameters_, options_, comm_.size());
     const Checkpoint state = engine().save();

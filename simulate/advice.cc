@@ -56,8 +56,8 @@ void merge(std::vector<Predicted>& all, Predicted one) {
   all.push_back(std::move(one));
 }
 
-// The lowest factor at which `good` holds, to 1 %; nothing if it holds at none. REQUIRES: if it holds at a factor,
-// it holds at all higher ones, nearly.
+// The lowest factor at which `good` holds, to 1 %; nothing if it holds at none. REQUIRES: if it holds at a
+// factor, it holds at all higher ones, nearly.
 template <class Good>
 std::optional<double> lowest_factor(const Good& good) {
   for (double factor = 1.01; factor < 1e5; factor *= 1.01) {
@@ -102,7 +102,8 @@ std::string option_text(const Setting& setting) {
 
 std::string sentence_of(const Advice& advice, const std::vector<Predicted>& all, const Job& job,
                         const Cluster& cluster) {
-  std::string text = cluster_text(cluster) + ", " + job.name + print(": dense %.3g steps/s", 1 / advice.dense.seconds());
+  std::string text =
+      cluster_text(cluster) + ", " + job.name + print(": dense %.3g steps/s", 1 / advice.dense.seconds());
   for (const Predicted& one : all) {
     const auto& names = one.setting.compressors;
     if (!names.empty() && names[0] == "fp16") text += print(", in 16 bits %.3g", 1 / one.step.seconds());
@@ -114,14 +115,16 @@ std::string sentence_of(const Advice& advice, const std::vector<Predicted>& all,
   } else {
     text += print("; Top-k is faster than dense from %.2gx on", *advice.break_even);
   }
-  if (advice.compute_bound) text += print("; from %.2gx on the step is bound by compute", *advice.compute_bound);
+  if (advice.compute_bound)
+    text += print("; from %.2gx on the step is bound by compute", *advice.compute_bound);
   if (advice.best.setting.compressors.empty()) {
     return text + "; use dense steps (--policy dense): compression would not save a tenth of the time.";
   }
   text += "; use " + advice.best.setting.name() +
           print(": %.3g steps/s, %.2g times dense", 1 / advice.best.step.seconds(),
                 advice.dense.seconds() / advice.best.step.seconds());
-  if (advice.best.step.rate < 0.995) text += print(", a step being worth %.2f dense ones", advice.best.step.rate);
+  if (advice.best.step.rate < 0.995)
+    text += print(", a step being worth %.2f dense ones", advice.best.step.rate);
   return text + " (" + option_text(advice.best.setting) + ").";
 }
 
@@ -155,14 +158,15 @@ Advice advise(const Job& job, const Cluster& cluster) {
   Advice advice{.dense = all.front().step, .best = best_of(all)};
   const CompressedSteps topk(job, cluster, "topk");
   advice.break_even = lowest_factor([&](double f) { return topk.at(f).seconds() < advice.dense.seconds(); });
-  advice.compute_bound = lowest_factor([&](double f) { return topk.at(f).seconds() <= 1.1 * job.compute_seconds; });
+  advice.compute_bound =
+      lowest_factor([&](double f) { return topk.at(f).seconds() <= 1.1 * job.compute_seconds; });
   if (advice.dense.seconds() <= 1.1 * job.compute_seconds) advice.compute_bound.reset();
   advice.sentence = sentence_of(advice, all, job, cluster);
   return advice;
 }
 
 std::string rate_text(double bits) {
-  return bits >= 1e9 ? print("%.3g Gbit/s", bits / 1e9)
+  return bits >= 1e9   ? print("%.3g Gbit/s", bits / 1e9)
          : bits >= 1e6 ? print("%.3g Mbit/s", bits / 1e6)
                        : print("%.3g kbit/s", bits / 1e3);
 }

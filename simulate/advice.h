@@ -9,8 +9,8 @@
 
 namespace gravac::simulate {
 
-// A compressor at a factor. Several compressors that send the same, and whose steps are worth the same, are one
-// setting.
+// A compressor at a factor. Several compressors that send the same, and whose steps are worth the same, are
+// one setting.
 struct Setting {
   std::vector<std::string> compressors;  // none: dense
   double factor = 1;
@@ -22,19 +22,23 @@ struct Setting {
 struct Predicted {
   Setting setting;
   Step step;
-  double progress_per_second() const { return step.least_rate / step.seconds(); }  // as policy progress counts it
+  double progress_per_second() const {
+    return step.least_rate / step.seconds();
+  }  // as policy progress counts it
 };
 
-// Dense steps, and those of every compressor at a few factors, in the order of the table of compressors. Those that
-// the job's options do not suit are left out, and so is powersgd if the layout has no matrices.
+// Dense steps, and those of every compressor at a few factors, in the order of the table of compressors.
+// Those that the job's options do not suit are left out, and so is powersgd if the layout has no matrices.
 std::vector<Predicted> predict_all(const Job& job, const Cluster& cluster);
 
 // What to do on a cluster.
 struct Advice {
   Step dense;
-  std::optional<double> break_even;     // lowest factor of Top-k whose steps are shorter than dense ones
-  std::optional<double> compute_bound;  // lowest factor of Top-k whose steps take at most a tenth more than computing
-  Predicted best;         // of the settings whose steps are worth at least 0.9 dense ones, the one with the most progress
+  std::optional<double> break_even;  // lowest factor of Top-k whose steps are shorter than dense ones
+  std::optional<double>
+      compute_bound;  // lowest factor of Top-k whose steps take at most a tenth more than computing
+  Predicted
+      best;  // of the settings whose steps are worth at least 0.9 dense ones, the one with the most progress
   std::string sentence;
 };
 Advice advise(const Job& job, const Cluster& cluster);

@@ -24,7 +24,8 @@ TEST(Advice, CoversEveryCompressorOnce) {
     EXPECT_EQ(names.size(), one.setting.compressors.size());
     seen.insert(names.begin(), names.end());
   }
-  for (const CompressorInfo& info : compressors()) EXPECT_TRUE(seen.contains(std::string(info.name))) << info.name;
+  for (const CompressorInfo& info : compressors())
+    EXPECT_TRUE(seen.contains(std::string(info.name))) << info.name;
   EXPECT_EQ(seen.count("onebit"), 1u);
 }
 
@@ -38,7 +39,8 @@ TEST(Advice, BreaksEvenWhereTopKBecomesFasterThanDense) {
     if (*advice.break_even > 1.02) {
       EXPECT_GE(topk.at(*advice.break_even / 1.02).seconds(), advice.dense.seconds());
     }
-    const char* says = *advice.break_even < 1.05 ? "faster than dense at any factor" : "faster than dense from ";
+    const char* says =
+        *advice.break_even < 1.05 ? "faster than dense at any factor" : "faster than dense from ";
     EXPECT_NE(advice.sentence.find(says), std::string::npos) << advice.sentence;
   }
 }
@@ -65,7 +67,8 @@ TEST(Advice, CompressesOnSlowLinksWithoutLosingProgress) {
   EXPECT_FALSE(advice.best.setting.compressors.empty());
   EXPECT_GE(advice.best.step.rate, 0.9);
   EXPECT_LT(advice.best.step.seconds(), 0.3 * advice.dense.seconds());
-  EXPECT_NE(advice.sentence.find("8 workers at 100 Mbit/s, resnet101: dense "), std::string::npos) << advice.sentence;
+  EXPECT_NE(advice.sentence.find("8 workers at 100 Mbit/s, resnet101: dense "), std::string::npos)
+      << advice.sentence;
 }
 
 TEST(Advice, OneWorkerHasNothingToExchange) {

@@ -35,15 +35,18 @@ TEST(Cluster, RoutesTakeTheirClosedForms) {
     return exchange(cluster, route, load).seconds;
   };
   EXPECT_NEAR(seconds(Route::dense, {}), 2 * (n - 1) * kAlpha + 2 * 4 * entries * kBeta * (n - 1) / n, 1e-12);
-  EXPECT_NEAR(seconds(Route::all_gather, {.lengths_known = true}), (n - 1) * (kAlpha + payload * kBeta), 1e-12);
-  // Sparse: shares to their owners, then the sums, which are twice as large, to all; and one round of lengths.
-  EXPECT_NEAR(seconds(Route::reduce_scatter, {}), 3 * (n - 1) * kAlpha + 3 * payload * kBeta * (n - 1) / n, 1e-12);
+  EXPECT_NEAR(seconds(Route::all_gather, {.lengths_known = true}), (n - 1) * (kAlpha + payload * kBeta),
+              1e-12);
+  // Sparse: shares to their owners, then the sums, which are twice as large, to all; and one round of
+  // lengths.
+  EXPECT_NEAR(seconds(Route::reduce_scatter, {}), 3 * (n - 1) * kAlpha + 3 * payload * kBeta * (n - 1) / n,
+              1e-12);
   // Quantised, in two stages: every entry in few bits there and back, of known lengths.
   EXPECT_NEAR(seconds(Route::reduce_scatter, {.sums = 1, .lengths_known = true}),
               2 * (n - 1) * kAlpha + 2 * payload * kBeta * (n - 1) / n, 1e-12);
   // PowerSGD: two all-reduces one after the other.
-  EXPECT_NEAR(seconds(Route::shared, {.all_reduces = 2}), 4 * (n - 1) * kAlpha + 2 * payload * kBeta * (n - 1) / n,
-              1e-12);
+  EXPECT_NEAR(seconds(Route::shared, {.all_reduces = 2}),
+              4 * (n - 1) * kAlpha + 2 * payload * kBeta * (n - 1) / n, 1e-12);
 }
 
 TEST(Cluster, TreeIsQuickerForSmallArraysAndRingForLargeOnes) {

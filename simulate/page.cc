@@ -30,7 +30,11 @@ td:first-child, th:first-child { text-align: left; }
 std::string escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : std::string(1, c);
+    out += c == '&'   ? "&amp;"
+           : c == '<' ? "&lt;"
+           : c == '>' ? "&gt;"
+           : c == '"' ? "&quot;"
+                      : std::string(1, c);
   }
   return out;
 }
@@ -58,7 +62,8 @@ class Axis {
     std::vector<double> all;
     if (log_) {
       const double base = most_ / least_ > 5000 && least_ != 1 ? 10 : most_ / least_ > 32 ? 4 : 2;
-      for (double x = std::pow(base, std::ceil(std::log(least_) / std::log(base) - 1e-9)); x <= most_ * 1.0001; x *= base) {
+      for (double x = std::pow(base, std::ceil(std::log(least_) / std::log(base) - 1e-9));
+           x <= most_ * 1.0001; x *= base) {
         all.push_back(x);
       }
       return all;
@@ -75,13 +80,13 @@ class Axis {
 };
 
 std::string text_at(double x, double y, const char* anchor, const std::string& text) {
-  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" text-anchor=\"" + anchor + "\">" + escaped(text) +
-         "</text>\n";
+  return "<text x=\"" + number(x) + "\" y=\"" + number(y) + "\" text-anchor=\"" + anchor + "\">" +
+         escaped(text) + "</text>\n";
 }
 
 std::string grid_line(double x1, double y1, double x2, double y2) {
-  return "<line class=\"grid\" x1=\"" + number(x1) + "\" y1=\"" + number(y1) + "\" x2=\"" + number(x2) + "\" y2=\"" +
-         number(y2) + "\"/>\n";
+  return "<line class=\"grid\" x1=\"" + number(x1) + "\" y1=\"" + number(y1) + "\" x2=\"" + number(x2) +
+         "\" y2=\"" + number(y2) + "\"/>\n";
 }
 
 std::string colour(std::size_t line) {
@@ -100,10 +105,11 @@ std::string svg(const Chart& chart) {
   const Axis across(left, right, chart.log_x), up(low, high, chart.log_y);
   const auto x_of = [&](double x) { return kLeft + across.share(x) * (kWidth - kLeft - kRight); };
   const auto y_of = [&](double y) { return kHeight - kBottom - up.share(y) * (kHeight - kTop - kBottom); };
-  std::string out = "<svg viewBox=\"0 0 " + number(kWidth) + " " + number(kHeight) + "\" role=\"img\" aria-label=\"" +
-                    escaped(chart.title) + "\">\n";
+  std::string out = "<svg viewBox=\"0 0 " + number(kWidth) + " " + number(kHeight) +
+                    "\" role=\"img\" aria-label=\"" + escaped(chart.title) + "\">\n";
   for (const double mark : up.marks()) {
-    out += grid_line(kLeft, y_of(mark), kWidth - kRight, y_of(mark)) + text_at(kLeft - 6, y_of(mark) + 4, "end", number(mark));
+    out += grid_line(kLeft, y_of(mark), kWidth - kRight, y_of(mark)) +
+           text_at(kLeft - 6, y_of(mark) + 4, "end", number(mark));
   }
   for (const double mark : across.marks()) {
     out += grid_line(x_of(mark), kTop, x_of(mark), kHeight - kBottom) +
@@ -122,14 +128,16 @@ std::string svg(const Chart& chart) {
 std::string legend(const Chart& chart) {
   std::string out = "<ul class=\"legend\">\n";
   for (std::size_t i = 0; i < chart.lines.size(); ++i) {
-    out += "<li><span style=\"background:" + colour(i) + "\"></span>" + escaped(chart.lines[i].name) + "</li>\n";
+    out +=
+        "<li><span style=\"background:" + colour(i) + "\"></span>" + escaped(chart.lines[i].name) + "</li>\n";
   }
   return out + "</ul>\n";
 }
 
 std::string row(const std::vector<std::string>& cells, const char* tag) {
   std::string out = "<tr>";
-  for (const std::string& cell : cells) out += std::string("<") + tag + ">" + escaped(cell) + "</" + tag + ">";
+  for (const std::string& cell : cells)
+    out += std::string("<") + tag + ">" + escaped(cell) + "</" + tag + ">";
   return out + "</tr>\n";
 }
 
@@ -139,11 +147,12 @@ std::string to_html(const Page& page) {
   std::string out =
       "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
       "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>" +
-      escaped(page.title) + "</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n<h1>" + escaped(page.title) +
-      "</h1>\n";
+      escaped(page.title) + "</title>\n<style>" + kStyle + "</style>\n</head>\n<body>\n<h1>" +
+      escaped(page.title) + "</h1>\n";
   for (const std::string& text : page.paragraphs) out += "<p>" + escaped(text) + "</p>\n";
   for (const Chart& chart : page.charts) {
-    out += "<h2>" + escaped(chart.title) + "</h2>\n<p>" + escaped(chart.y_label) + "</p>\n" + svg(chart) + legend(chart);
+    out += "<h2>" + escaped(chart.title) + "</h2>\n<p>" + escaped(chart.y_label) + "</p>\n" + svg(chart) +
+           legend(chart);
   }
   if (!page.table.rows.empty()) {
     out += "<div class=\"wide\">\n<table>\n<thead>" + row(page.table.head, "th") + "</thead>\n<tbody>\n";

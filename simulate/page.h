@@ -30,8 +30,8 @@ struct Page {
   Table table;
 };
 
-// A complete HTML page: charts as SVG, light or dark as the reader's system is. It needs no script and no other file.
-// All texts are escaped.
+// A complete HTML page: charts as SVG, light or dark as the reader's system is. It needs no script and no
+// other file. All texts are escaped.
 std::string to_html(const Page& page);
 
 }  // namespace gravac::simulate

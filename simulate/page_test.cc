@@ -25,7 +25,8 @@ TEST(Page, DrawsEveryLineInsideItsChart) {
   for (const bool log_x : {false, true}) {
     for (const bool log_y : {false, true}) {
       const std::string html = to_html({.title = "Test", .charts = {chart(log_x, log_y)}});
-      const std::regex line("points=\"([^\"]*)\""), point("([0-9.e+-]+),([0-9.e+-]+) "), grid("class=\"grid\"");
+      const std::regex line("points=\"([^\"]*)\""), point("([0-9.e+-]+),([0-9.e+-]+) "),
+          grid("class=\"grid\"");
       std::size_t lines = 0, points = 0;
       for (std::sregex_iterator at(html.begin(), html.end(), line), end; at != end; ++at, ++lines) {
         const std::string all = (*at)[1];
@@ -38,7 +39,8 @@ TEST(Page, DrawsEveryLineInsideItsChart) {
       }
       EXPECT_EQ(lines, 2u);
       EXPECT_EQ(points, 5u);
-      EXPECT_GT(std::distance(std::sregex_iterator(html.begin(), html.end(), grid), std::sregex_iterator()), 5);
+      EXPECT_GT(std::distance(std::sregex_iterator(html.begin(), html.end(), grid), std::sregex_iterator()),
+                5);
     }
   }
 }
@@ -46,7 +48,8 @@ TEST(Page, DrawsEveryLineInsideItsChart) {
 TEST(Page, NamesStayText) {
   Chart one = chart(true, false);
   one.lines[0].name = "<script>alert(1)</script>";
-  const std::string html = to_html({.title = "a & b", .paragraphs = {"<b>"}, .charts = {one}, .table = {{"\"x\""}, {{"<i>"}}}});
+  const std::string html =
+      to_html({.title = "a & b", .paragraphs = {"<b>"}, .charts = {one}, .table = {{"\"x\""}, {{"<i>"}}}});
   EXPECT_FALSE(has(html, "<script"));
   EXPECT_FALSE(has(html, "<b>"));
   EXPECT_FALSE(has(html, "<i>"));
@@ -56,13 +59,15 @@ TEST(Page, NamesStayText) {
 
 TEST(Page, NeedsNothingElse) {
   const std::string html = to_html({.title = "Test", .charts = {chart(true, true)}});
-  for (const char* outside : {"http:", "https:", "src=", "@import", "url("}) EXPECT_FALSE(has(html, outside)) << outside;
+  for (const char* outside : {"http:", "https:", "src=", "@import", "url("})
+    EXPECT_FALSE(has(html, outside)) << outside;
   EXPECT_TRUE(has(html, "prefers-color-scheme: dark"));
 }
 
 TEST(Page, ChartsWithoutPointsOrWithASinglePointAreDrawn) {
-  const std::string html =
-      to_html({.title = "Test", .charts = {{.title = "none"}, {.title = "one", .log_x = true, .lines = {{"dense", {{1, 1}}}}}}});
+  const std::string html = to_html(
+      {.title = "Test",
+       .charts = {{.title = "none"}, {.title = "one", .log_x = true, .lines = {{"dense", {{1, 1}}}}}}});
   EXPECT_TRUE(has(html, "No data"));
   EXPECT_FALSE(has(html, "nan"));
   EXPECT_FALSE(has(html, "inf"));

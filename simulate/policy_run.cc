@@ -36,7 +36,9 @@ class Simulation {
     if (plan) compressor_ = plan->compressor;
     const Send sent = setup_.policy->decide(energy(plan));
     if (last_) learn(*last_);
-    const double planned = !plan || sent == Send::dense ? 1 : sent == Send::minimum ? plan->minimum : plan->candidate;
+    const double planned = !plan || sent == Send::dense ? 1
+                           : sent == Send::minimum      ? plan->minimum
+                                                        : plan->candidate;
     Taken taken = sent == Send::dense ? dense() : compressed(planned);
     taken.planned = planned;
     last_ = taken;
@@ -64,11 +66,13 @@ class Simulation {
   // Energies as if a gradient of energy 1 entered on every step, and the law of gains held at once.
   Energy energy(const std::optional<Plan>& plan) {
     if (!plan) return {1, 1, 1, 1, {}};
-    const double minimum = job_.gains.gradient(plan->minimum), candidate = job_.gains.gradient(plan->candidate);
+    const double minimum = job_.gains.gradient(plan->minimum),
+                 candidate = job_.gains.gradient(plan->candidate);
     constexpr double kMeanToDeviation = 0.01;  // any number that stays the same
-    statistics_.assign(needs_statistics_ ? cluster_.nodes() : 0, {.entries = entries_,
-                                          .sum = kMeanToDeviation * std::sqrt(entries_ / nodes()),
-                                          .norms = {1, std::sqrt(minimum), std::sqrt(candidate)}});
+    statistics_.assign(needs_statistics_ ? cluster_.nodes() : 0,
+                       {.entries = entries_,
+                        .sum = kMeanToDeviation * std::sqrt(entries_ / nodes()),
+                        .norms = {1, std::sqrt(minimum), std::sqrt(candidate)}});
     return {1, minimum / job_.gains.error_fed(plan->minimum), minimum, candidate, statistics_};
   }
 
@@ -82,21 +86,23 @@ class Simulation {
   Taken compressed(double planned) const {
     const double factor = factor_of_layers(planned), numbers = payloads_[compressor_].numbers(factor);
     const Step step = compressors_[compressor_].by_route(costs_.route_for(numbers, compressor_), factor);
-    return taken(step, true, costs_.volume(step.route, numbers, costs_.one_round(numbers, compressor_), compressor_));
+    return taken(step, true,
+                 costs_.volume(step.route, numbers, costs_.one_round(numbers, compressor_), compressor_));
   }
 
   Taken taken(const Step& step, bool sparse, const Volume& volume) const {
-    return {step, {.compute = step.compute,
-                   .compress = step.compress,
-                   .agree = step.agree,
-                   .exchange = step.exchange,
-                   .decode = step.decode,
-                   .decoded_entries = step.decode / std::max(job_.decode_seconds_per_entry, 1e-15),
-                   .hideable = job_.overlap ? kHideableShare * job_.compute_seconds : 0,
-                   .sparse = sparse,
-                   .volume = volume,
-                   .route = step.route,
-                   .compressor = compressor_}};
+    return {step,
+            {.compute = step.compute,
+             .compress = step.compress,
+             .agree = step.agree,
+             .exchange = step.exchange,
+             .decode = step.decode,
+             .decoded_entries = step.decode / std::max(job_.decode_seconds_per_entry, 1e-15),
+             .hideable = job_.overlap ? kHideableShare * job_.compute_seconds : 0,
+             .sparse = sparse,
+             .volume = volume,
+             .route = step.route,
+             .compressor = compressor_}};
   }
 
   // Policies with a factor for each layer send what their layers add up to.
@@ -113,9 +119,10 @@ class Simulation {
   void learn(const Taken& before) {
     costs_.learn(before.times);
     const double seconds = costs_.seconds(before.times);
-    setup_.policy->record({.factor = before.planned,
-                           .samples_per_second = seconds > 0 ? static_cast<double>(cluster_.workers) / seconds : 0,
-                           .costs = &costs_});
+    setup_.policy->record(
+        {.factor = before.planned,
+         .samples_per_second = seconds > 0 ? static_cast<double>(cluster_.workers) / seconds : 0,
+         .costs = &costs_});
   }
 
   // Gradients whose norms stay the same.

@@ -17,10 +17,11 @@ struct PolicyRun {
   std::string usual;   // what most steps were sent with: "dense", "topk 11x"
 };
 
-// Lets the real policy called `policy` (gravac/policy) decide on `steps` steps, with the engine's own cost model,
-// which learns from the times that the simulated cluster takes. Gains come from the job's law; gradients are
-// taken to keep their size and their spread, so accordion, adaqs and scadles, which wait for those to change, see
-// nothing happen.
-PolicyRun run_policy(const std::string& policy, const Job& job, const Cluster& cluster, std::size_t steps = 6000);
+// Lets the real policy called `policy` (gravac/policy) decide on `steps` steps, with the engine's own cost
+// model, which learns from the times that the simulated cluster takes. Gains come from the job's law;
+// gradients are taken to keep their size and their spread, so accordion, adaqs and scadles, which wait for
+// those to change, see nothing happen.
+PolicyRun run_policy(const std::string& policy, const Job& job, const Cluster& cluster,
+                     std::size_t steps = 6000);
 
 }  // namespace gravac::simulate

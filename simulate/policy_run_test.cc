@@ -18,7 +18,8 @@ Job job() {
 TEST(PolicyRun, EveryPolicyRunsOnEveryNumberOfWorkers) {
   for (const PolicyInfo& info : policies()) {
     for (const std::size_t workers : {1u, 2u, 7u, 64u}) {
-      const PolicyRun run = run_policy(std::string(info.name), job(), {.workers = workers, .link = kSlow}, 400);
+      const PolicyRun run =
+          run_policy(std::string(info.name), job(), {.workers = workers, .link = kSlow}, 400);
       EXPECT_GE(run.seconds, job().compute_seconds) << info.name;
       EXPECT_GE(run.factor, 0.99) << info.name;
       EXPECT_GT(run.rate, 0) << info.name;

@@ -10,7 +10,8 @@
 namespace gravac::simulate {
 namespace {
 
-// As CostModel has it: backward hides work up to kHideableShare of computing, but never that of the last bucket.
+// As CostModel has it: backward hides work up to kHideableShare of computing, but never that of the last
+// bucket.
 void hide(const Job& job, Step& step) {
   if (!job.overlap) return;
   const double busy = step.compress + step.exchange + step.decode;
@@ -45,7 +46,8 @@ Step dense_step(const Job& job, const Cluster& cluster) {
 CompressedSteps::CompressedSteps(const Job& job, const Cluster& cluster, const std::string& compressor)
     : job_(job), cluster_(cluster), options_(options_for(job, cluster, compressor)) {
   payloads_ = payloads_of(job.layout, options_, static_cast<std::size_t>(buckets_of(job))).at(0);
-  CostModel(cluster.nodes(), job.layout.entries(), {payloads_}, options_.route);  // throws for routes it cannot take
+  CostModel(cluster.nodes(), job.layout.entries(), {payloads_},
+            options_.route);  // throws for routes it cannot take
 }
 
 // Short exchanges guess the lengths of payloads, and send all buckets as one message: CostModel::one_round.
@@ -57,7 +59,8 @@ bool CompressedSteps::one_round(double numbers) const {
 
 Step CompressedSteps::by_route(Route route, double factor) const {
   const double numbers = payloads_.numbers(factor);
-  const auto entries = static_cast<double>(job_.layout.entries()), nodes = static_cast<double>(cluster_.nodes());
+  const auto entries = static_cast<double>(job_.layout.entries()),
+             nodes = static_cast<double>(cluster_.nodes());
   const bool whole = one_round(numbers);
   const auto& bytes = route == Route::shared ? payloads_.summed_bytes : payloads_.bytes;
   const Exchange found = exchange(cluster_, route,

@@ -17,11 +17,11 @@ namespace gravac::simulate {
 struct Job {
   std::string name;  // of the model, for people
   Layout layout;
-  double compute_seconds = 0;                // forward and backward
+  double compute_seconds = 0;                  // forward and backward
   double compress_seconds_per_entry = 0.5e-9;  // of the gradient, in compressed steps
   double decode_seconds_per_entry = 0.5e-9;    // of the payloads that a worker receives
-  bool overlap = false;                      // exchange parts of the gradient while backward computes the others
-  Options engine = {{"optimizer", "sgd"}};   // options of the engine (gravac/config.h)
+  bool overlap = false;  // exchange parts of the gradient while backward computes the others
+  Options engine = {{"optimizer", "sgd"}};  // options of the engine (gravac/config.h)
   GainLaw gains;
 };
 
@@ -32,9 +32,9 @@ struct Step {
   double seconds() const { return compute + compress + agree + exchange + decode - hidden; }
 
   Route route = Route::dense;
-  double factor = 1;  // times fewer numbers than dense
-  double bytes = 0;   // through the link of a node, in one direction
-  double rate = 1;    // how many dense steps it is worth
+  double factor = 1;      // times fewer numbers than dense
+  double bytes = 0;       // through the link of a node, in one direction
+  double rate = 1;        // how many dense steps it is worth
   double least_rate = 1;  // the same on models that compression harms most
 };
 
@@ -48,8 +48,8 @@ class CompressedSteps {
   // Throws Error if there is no such compressor, or if the job's options do not suit it.
   CompressedSteps(const Job& job, const Cluster& cluster, const std::string& compressor);
 
-  // The step at a factor, by the quickest route. A compressor cannot send at every factor: Step::factor is the
-  // real one.
+  // The step at a factor, by the quickest route. A compressor cannot send at every factor: Step::factor is
+  // the real one.
   Step at(double factor) const;
   Step by_route(Route route, double factor) const;
 
@@ -65,6 +65,8 @@ class CompressedSteps {
 // Backward hides what is exchanged meanwhile: half of computing lies between the first ready bucket and the
 // last, if the gradient travels in quarters, as with `gravac train --overlap`.
 inline constexpr double kBuckets = 4, kHideableShare = 0.5;
-inline double buckets_of(const Job& job) { return job.overlap ? kBuckets : 1; }
+inline double buckets_of(const Job& job) {
+  return job.overlap ? kBuckets : 1;
+}
 
 }  // namespace gravac::simulate

@@ -24,7 +24,10 @@ Layout layers() {
 
 // No time but that of computing and of the network.
 Job job_of(const Layout& layout, double compute = 0.01) {
-  return {.name = "test", .layout = layout, .compute_seconds = compute, .compress_seconds_per_entry = 0,
+  return {.name = "test",
+          .layout = layout,
+          .compute_seconds = compute,
+          .compress_seconds_per_entry = 0,
           .decode_seconds_per_entry = 0};
 }
 
@@ -59,20 +62,23 @@ struct Case {
 
 TEST(CompressedSteps, TakeAsLongAsThoseOfTheEngineOverSimulatedLinks) {
   const Layout layout = layers();
-  for (const Case& one : {Case{"topk", 10, "all-gather"}, Case{"topk", 100, "all-gather"},
-                          Case{"topk", 10, "reduce-scatter"}, Case{"quantise", 8, "reduce-scatter"},
-                          Case{"quantise", 8, "all-gather"}, Case{"fp16", 2, "reduce-scatter"},
-                          Case{"randomk", 10, "shared"}, Case{"powersgd", 16, "shared"}}) {
+  for (const Case& one :
+       {Case{"topk", 10, "all-gather"}, Case{"topk", 100, "all-gather"}, Case{"topk", 10, "reduce-scatter"},
+        Case{"quantise", 8, "reduce-scatter"}, Case{"quantise", 8, "all-gather"},
+        Case{"fp16", 2, "reduce-scatter"}, Case{"randomk", 10, "shared"}, Case{"powersgd", 16, "shared"}}) {
     for (const std::size_t ranks : {2u, 4u, 7u}) {
-      Options options = {{"policy", "static"}, {"compressor", one.compressor}, {"exchange", one.exchange},
+      Options options = {{"policy", "static"},
+                         {"compressor", one.compressor},
+                         {"exchange", one.exchange},
                          {"factor", std::to_string(one.factor)}};
       Job job = job_of(layout);
       job.engine = {{"exchange", one.exchange}};
-      const Step step = CompressedSteps(job, {.workers = ranks, .link = kLink}, one.compressor).at(one.factor);
+      const Step step =
+          CompressedSteps(job, {.workers = ranks, .link = kLink}, one.compressor).at(one.factor);
       const double real = engine_seconds(layout, options, ranks);
       EXPECT_NEAR(step.seconds() / real, 1, 0.1)
-          << one.compressor << " " << one.factor << "x by " << one.exchange << ", " << ranks << " ranks: "
-          << step.seconds() << " s simulated, " << real << " s by the engine";
+          << one.compressor << " " << one.factor << "x by " << one.exchange << ", " << ranks
+          << " ranks: " << step.seconds() << " s simulated, " << real << " s by the engine";
     }
   }
 }
@@ -82,7 +88,8 @@ TEST(CompressedSteps, DenseStepsTakeAsLongAsThoseOfTheEngine) {
   for (const std::size_t ranks : {1u, 2u, 4u, 7u}) {
     const Cluster cluster{.workers = ranks, .link = kLink};
     const double real = engine_seconds(layout, {{"policy", "dense"}}, ranks);
-    const double agree = agree_seconds(cluster, CostModel::kMessageBytes);  // plain DDP does not agree on anything
+    const double agree =
+        agree_seconds(cluster, CostModel::kMessageBytes);  // plain DDP does not agree on anything
     EXPECT_NEAR(dense_step(job_of(layout), cluster).seconds() + agree, real, 0.001 * real);
   }
 }

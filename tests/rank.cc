@@ -130,7 +130,8 @@ void run(Comm& comm, const Selection& selection) {
   std::vector<float> total(lost.begin(), lost.end());
   comm.all_reduce(total);
   for (const float x : total)
-    require(std::abs(x) < 1 || !compressor_info(selection.compressor).conserves, x, " lost from an entry of the gradient with ", what);
+    require(std::abs(x) < 1 || !compressor_info(selection.compressor).conserves, x,
+            " lost from an entry of the gradient with ", what);
   const auto all = comm.all_gather(std::vector<double>{static_cast<double>(digest >> 11)});
   for (const double other : all) require(other == all[0], "ranks differ with ", what);
 }
@@ -153,9 +154,11 @@ void exchange_parts(Comm& comm, std::size_t operation, const Length& length) {
   for (std::size_t from = 0; from < comm.size(); ++from) {
     const std::span<const std::byte> part = received[from];
     const std::size_t expected = length(from, comm.rank());
-    require(part.size() == expected, "all_to_all: ", part.size(), " bytes from rank ", from, " found, ", expected, " expected");
+    require(part.size() == expected, "all_to_all: ", part.size(), " bytes from rank ", from, " found, ",
+            expected, " expected");
     for (std::size_t i = 0; i < part.size(); ++i) {
-      require(part[i] == byte_of(operation, from, comm.rank(), i), "all_to_all: byte ", i, " from rank ", from, " is wrong");
+      require(part[i] == byte_of(operation, from, comm.rank(), i), "all_to_all: byte ", i, " from rank ",
+              from, " is wrong");
     }
   }
 }
@@ -170,10 +173,13 @@ void parts(Comm& comm) {
   }
   const std::size_t last = comm.size() - 1;
   for (const std::size_t bytes : {1, 300'000}) {
-    exchange_parts(comm, ++operation, [&](std::size_t from, std::size_t) { return from == last ? bytes : 0; });
+    exchange_parts(comm, ++operation,
+                   [&](std::size_t from, std::size_t) { return from == last ? bytes : 0; });
     exchange_parts(comm, ++operation, [&](std::size_t, std::size_t to) { return to == last ? bytes : 0; });
-    exchange_parts(comm, ++operation, [&](std::size_t from, std::size_t to) { return from == to ? bytes : 0; });
-    exchange_parts(comm, ++operation, [&](std::size_t from, std::size_t to) { return from == 0 && to == last ? bytes : 0; });
+    exchange_parts(comm, ++operation,
+                   [&](std::size_t from, std::size_t to) { return from == to ? bytes : 0; });
+    exchange_parts(comm, ++operation,
+                   [&](std::size_t from, std::size_t to) { return from == 0 && to == last ? bytes : 0; });
   }
   for (int i = 0; i < 50; ++i) {
     ++operation;
@@ -200,7 +206,8 @@ void laws(Comm& comm) {
     for (std::size_t p = 0; p < policies.size(); ++p) {
       if (policies[p].name == "accordion" && !compressors[c].factor_per_layer) continue;
       const Values values = kEveryValues[(c + p) % std::size(kEveryValues)];
-      run(comm, {std::string(compressors[c].name), std::string(policies[p].name), usable[(c + 2 * p) % usable.size()],
+      run(comm, {std::string(compressors[c].name), std::string(policies[p].name),
+                 usable[(c + 2 * p) % usable.size()],
                  compressors[c].selects ? values : std::min(values, Values::bf16)});
     }
   }

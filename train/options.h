@@ -22,22 +22,22 @@ struct TrainOptions {
   std::string backend = "gloo";  // gloo | mpi
   // For gravac::make_setup(): which optimizer it is (sgd or adam), and values that differ from its defaults.
   gravac::Options engine = {{"optimizer", "sgd"}};
-  bool overlap = false;          // send buckets while backward still runs
+  bool overlap = false;  // send buckets while backward still runs
   // Kilobytes per bucket. 0: with overlap a quarter of the gradient; without, no buckets.
   std::size_t bucket = 0;
 
-  std::size_t batch = 32;  // samples per worker and step
+  std::size_t batch = 32;         // samples per worker and step
   std::string optimizer = "sgd";  // sgd | adam | adamw
   double lr = 0.1;
   // With memory=momentum the engine gets these three too, and the optimizer must not apply them again.
   double momentum = 0.9, weight_decay = 5e-4, clip = 0;
   bool nesterov = false;
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;  // of adam and adamw
-  std::string schedule = "cosine";             // constant | step | cosine
-  std::size_t warmup = 0;                      // steps of linear warm-up
-  std::vector<double> decay_at = {0.5, 0.75};  // schedule step: shares of the run at which ...
-  double decay_by = 0.1;                       // ... the learning rate is multiplied by this
-  bool schedule_by_effective = false;          // the schedule counts effective steps
+  std::string schedule = "cosine";                // constant | step | cosine
+  std::size_t warmup = 0;                         // steps of linear warm-up
+  std::vector<double> decay_at = {0.5, 0.75};     // schedule step: shares of the run at which ...
+  double decay_by = 0.1;                          // ... the learning rate is multiplied by this
+  bool schedule_by_effective = false;             // the schedule counts effective steps
 
   // The length of the run. At most one of the two is given; if none is: 1 epoch.
   std::optional<std::size_t> steps;

@@ -176,11 +176,8 @@ TEST(Options, DefaultsOfTheTableAreThoseOfTheEngine) {
     for (int step = 0; step < 3000; ++step) {
       const double kept = step % 900 < 500 ? 0.99 : 0.65;
       const Statistics rank{.entries = 10, .sum = kept, .norms = {1, kept, kept}};
-      const Energy energy{.entered = 1,
-                          .dense = 1,
-                          .minimum = kept,
-                          .candidate = kept * kept,
-                          .ranks = std::span(&rank, 1)};
+      const Energy energy{
+          .entered = 1, .dense = 1, .minimum = kept, .candidate = kept * kept, .ranks = std::span(&rank, 1)};
       const auto plan = with.policy->plan();
       const double factor = plan ? plan->candidate : 1;
       for (Policy* policy : {with.policy.get(), without.policy.get()}) {

@@ -1,8 +1,9 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <csignal>
 #include <string>
-#include <sys/types.h>
 #include <vector>
 
 namespace gravac::train {
@@ -25,8 +26,8 @@ class BlockedSignals {
   sigset_t blocked_{}, before_{};
 };
 
-// A program to start, in a process group of its own: the terminal sends it no Ctrl-C, and it gets signals only
-// from us. It ends with SIGTERM when this process dies. It has no input.
+// A program to start, in a process group of its own: the terminal sends it no Ctrl-C, and it gets signals
+// only from us. It ends with SIGTERM when this process dies. It has no input.
 struct Process {
   std::string program = "/proc/self/exe";
   std::vector<std::string> arguments;    // argv[0] first
@@ -38,7 +39,8 @@ struct Process {
 // ends with exit code 127.
 pid_t start_process(Process process, const sigset_t& mask);
 
-// The exit code that shells show for a status of waitpid(2): 128 + the signal for a process that a signal ended.
+// The exit code that shells show for a status of waitpid(2): 128 + the signal for a process that a signal
+// ended.
 int exit_code(int status);
 
 }  // namespace gravac::train

@@ -63,7 +63,8 @@ void read_steps(const std::string& path, Recorded& run) {
     run.entries = static_cast<std::size_t>(number(json, "entries", 0));
     run.effective_steps = number(json, "effective_steps", static_cast<double>(number_of_line));
   }
-  require(run.steps.size() >= 4, "run: ", run.steps.size(), " steps found in ", path, ", at least 4 expected");
+  require(run.steps.size() >= 4, "run: ", run.steps.size(), " steps found in ", path,
+          ", at least 4 expected");
   run.steps.erase(run.steps.begin(), run.steps.begin() + static_cast<std::ptrdiff_t>(run.steps.size() / 2));
 }
 
@@ -111,7 +112,8 @@ Recorded read_run(const std::string& folder, const Catalog& catalog) {
   Settings settings;
   add_file(settings, folder + "/config.toml");
   run.options = train_options(settings, catalog);
-  run.workers = run.options.emulate ? run.options.emulate->workers : std::max<std::size_t>(run.options.workers, 1);
+  run.workers =
+      run.options.emulate ? run.options.emulate->workers : std::max<std::size_t>(run.options.workers, 1);
   read_steps(folder + "/steps.jsonl", run);
   read_summary(folder + "/summary.json", run);
   return run;

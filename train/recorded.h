@@ -24,13 +24,13 @@ struct RecordedStep {
 struct Recorded {
   TrainOptions options;
   std::size_t workers = 1;
-  std::size_t entries = 0;            // of the gradient
-  std::vector<RecordedStep> steps;    // the second half: by then memory was allocated and policies had settled
-  double effective_steps = 0;         // until the target was reached, or the run ended
+  std::size_t entries = 0;          // of the gradient
+  std::vector<RecordedStep> steps;  // the second half: by then memory was allocated and policies had settled
+  double effective_steps = 0;       // until the target was reached, or the run ended
   std::optional<std::string> target;  // "top1=0.8", if it was reached
 
-  // Medians over steps. Computing is that of the slowest worker: rank 0's own, plus the time for which rank 0 then
-  // waited for the others, which is what its agreement took beyond the shortest one.
+  // Medians over steps. Computing is that of the slowest worker: rank 0's own, plus the time for which rank 0
+  // then waited for the others, which is what its agreement took beyond the shortest one.
   double step_seconds() const;
   double compute_seconds() const;
 };

@@ -21,7 +21,8 @@ void write(const std::string& path, const std::string& text) {
 class RecordedTest : public ::testing::Test {
  protected:
   RecordedTest() {
-    write(folder_ / "config.toml", "model = \"mlp\"\nworkers = 4\nlink = \"100mbit,1ms\"\npolicy = \"static\"\nfactor = 10\n");
+    write(folder_ / "config.toml",
+          "model = \"mlp\"\nworkers = 4\nlink = \"100mbit,1ms\"\npolicy = \"static\"\nfactor = 10\n");
     std::string lines;
     double seconds = 0;
     for (int i = 0; i < 8; ++i) {
@@ -70,8 +71,9 @@ TEST_F(RecordedTest, ComputesAsLongAsTheSlowestWorker) {
 }
 
 TEST_F(RecordedTest, TakesWorkersAndTargetFromTheSummary) {
-  write(folder_ / "summary.json",
-        R"({"workers": 7, "target": {"metric": "top1", "value": 0.5, "reached_at_step": 8, "reached_at_seconds": 9}})");
+  write(
+      folder_ / "summary.json",
+      R"({"workers": 7, "target": {"metric": "top1", "value": 0.5, "reached_at_step": 8, "reached_at_seconds": 9}})");
   EXPECT_EQ(read().workers, 7u);
   EXPECT_EQ(read().target, "top1=0.5");
   write(folder_ / "summary.json", R"({"workers": 7, "target": null})");

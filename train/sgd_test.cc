@@ -168,8 +168,8 @@ struct Sequence {
 };
 
 // The law of the hand-over: B = m_eff * B + s * (mean + decay * weights), computed in double, with m_eff =
-// m (1 - 0.22 log10(factor)) in sparse steps and s = (1 - m^(t+1) - m_eff (1 - m^t)) / (1 - m) after t good steps; for any
-// sequence of factors, bad steps and resumes.
+// m (1 - 0.22 log10(factor)) in sparse steps and s = (1 - m^(t+1) - m_eff (1 - m^t)) / (1 - m) after t good
+// steps; for any sequence of factors, bad steps and resumes.
 TEST(Sgd, HoldsWhatTheHandOverSaysInAnySequenceOfSteps) {
   const Sequence cases[] = {{"compressor=topk", {.momentum = 0.9}},
                             {"compressor=dgc exchange=all-gather", {.momentum = 0.95, .weight_decay = 1e-2}},
@@ -224,7 +224,8 @@ TEST(Sgd, WithAllOfItsMomentumIsTheSameToTheBitAsWithoutHandOver) {
     const SgdOptions sgd{.momentum = 0.9, .nesterov = nesterov, .weight_decay = 1e-2, .clip = 20};
     // One route, since auto goes by measured times, and the sum depends on the route.
     const std::string topk = "compressor=topk exchange=all-gather";
-    for (const std::string& same : {"effective-momentum=0.9 " + topk, "effective-momentum=0.99 " + topk, topk}) {
+    for (const std::string& same :
+         {"effective-momentum=0.9 " + topk, "effective-momentum=0.99 " + topk, topk}) {
       run_ranks(2, [&](Comm& comm) {
         Worker plain(3, "hand-over=as-is " + topk, sgd, false, comm), handed(3, same, sgd, false, comm);
         for (int step = 0; step < 30; ++step) {

@@ -56,9 +56,8 @@ std::string to_json(const Summary& s, const TrainOptions& options) {
                {"effective_steps", s.effective_steps},
                {"bad_steps", s.bad_steps},
                {"seconds", s.costs.seconds}};
-  json["metric"] = s.last
-                       ? Json{{"name", s.last->metric()}, {"value", s.last->value(s.last->metric())}}
-                       : Json(nullptr);
+  json["metric"] =
+      s.last ? Json{{"name", s.last->metric()}, {"value", s.last->value(s.last->metric())}} : Json(nullptr);
   json["target"] = target_of(s, options);
   json["bytes_sent"] = static_cast<std::uint64_t>(s.costs.bytes_sent);
   json["entries_sent"] = static_cast<std::uint64_t>(s.costs.entries_sent);

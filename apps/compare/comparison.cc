@@ -68,7 +68,8 @@ Row row_of(const Variant& variant, const Results& results) {
   row.seconds = mean(results, [](const Result& one) { return one.seconds; });
   row.entries_sent = mean(results, [](const Result& one) { return one.entries_sent; });
   row.bytes_sent = mean(results, [](const Result& one) { return one.bytes_sent; });
-  row.fewer_entries = ratio(mean(results, [](const Result& one) { return one.dense_entries; }), row.entries_sent);
+  row.fewer_entries =
+      ratio(mean(results, [](const Result& one) { return one.dense_entries; }), row.entries_sent);
   row.fewer_bytes = ratio(mean(results, [](const Result& one) { return one.dense_bytes; }), row.bytes_sent);
   double steps = 0;
   for (const Result& one : results) {
@@ -114,13 +115,16 @@ Comparison compare(const Task& task, const std::vector<Results>& results) {
   for (std::size_t i = 0; i < out.rows.size() && out.target; ++i) {
     if (!results[i].empty()) out.rows[i].reached = reached(results[i], out.target_metric, *out.target);
   }
-  const auto speed_up = [&](const std::optional<std::size_t>& baseline, const Row& row) -> std::optional<double> {
-    if (!baseline || !row.reached || !out.rows[*baseline].reached || row.reached->seconds <= 0) return std::nullopt;
+  const auto speed_up = [&](const std::optional<std::size_t>& baseline,
+                            const Row& row) -> std::optional<double> {
+    if (!baseline || !row.reached || !out.rows[*baseline].reached || row.reached->seconds <= 0)
+      return std::nullopt;
     return out.rows[*baseline].reached->seconds / row.reached->seconds;
   };
   for (Row& row : out.rows) {
     const auto& dense = out.baselines.dense;
-    if (dense && row.seeds > 0 && out.rows[*dense].seeds > 0) row.versus_dense = row.value - out.rows[*dense].value;
+    if (dense && row.seeds > 0 && out.rows[*dense].seeds > 0)
+      row.versus_dense = row.value - out.rows[*dense].value;
     row.over_topk = speed_up(out.baselines.topk, row);
     row.over_dense = speed_up(out.baselines.dense, row);
     row.over_fp16 = speed_up(out.baselines.fp16, row);

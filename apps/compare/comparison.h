@@ -40,16 +40,16 @@ struct Reached {
 // A row of the table. Means are over seeds.
 struct Row {
   std::string name;
-  std::size_t seeds = 0, seeds_asked = 0;  // a row without a seed that has ended has no numbers
+  std::size_t seeds = 0, seeds_asked = 0;     // a row without a seed that has ended has no numbers
   double value = 0, lowest = 0, highest = 0;  // of the metric at the end
   std::optional<double> versus_dense;         // difference of the means
   std::optional<Reached> reached;             // nothing: never
   // Ratios of times to the target; nothing where one of the two never reached it.
   std::optional<double> over_topk, over_dense, over_fp16;
   double steps = 0, seconds = 0;
-  double entries_sent = 0, bytes_sent = 0;      // of one worker
-  double fewer_entries = 1, fewer_bytes = 1;    // times fewer than dense training
-  std::map<double, double> share_of_factor;     // of all steps
+  double entries_sent = 0, bytes_sent = 0;    // of one worker
+  double fewer_entries = 1, fewer_bytes = 1;  // times fewer than dense training
+  std::map<double, double> share_of_factor;   // of all steps
 };
 
 struct Comparison {
@@ -66,9 +66,9 @@ struct Comparison {
 
 // `results` holds those of each variant of the task.
 //
-// The time to the target is read from the mean over seeds: at every evaluation that all seeds made after the same number
-// of steps, and at their last ones, the mean of the metric is compared with the target. So a variant reaches what it
-// reaches at its end, however much its seeds scatter.
+// The time to the target is read from the mean over seeds: at every evaluation that all seeds made after the
+// same number of steps, and at their last ones, the mean of the metric is compared with the target. So a
+// variant reaches what it reaches at its end, however much its seeds scatter.
 Comparison compare(const Task& task, const std::vector<Results>& results);
 
 // Whether a metric is better when it is lower, as a perplexity is.

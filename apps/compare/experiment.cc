@@ -78,7 +78,10 @@ std::string folder_name(const std::string& name) {
 class File {
  public:
   File(std::string path, const Additions& additions, const train::Catalog& catalog)
-      : path_(std::move(path)), additions_(additions), catalog_(catalog), root_(train::parse_toml(path_, "compare")) {}
+      : path_(std::move(path)),
+        additions_(additions),
+        catalog_(catalog),
+        root_(train::parse_toml(path_, "compare")) {}
 
   std::vector<Task> tasks() {
     check_keys();
@@ -91,7 +94,8 @@ class File {
     std::vector<Task> tasks;
     for (const auto& [name, node] : tables) {
       const toml::table& table = table_of(*node, "tasks." + name);
-      for (const Combination& one : combinations(name, over(base, choices_of(table, "task '" + name + "'")))) {
+      for (const Combination& one :
+           combinations(name, over(base, choices_of(table, "task '" + name + "'")))) {
         tasks.push_back(make_task(one, variants, seeds));
         read_target(table, tasks.back());
       }
@@ -102,7 +106,8 @@ class File {
 
  private:
   void check_keys() const {
-    const std::vector<std::string_view> known = {"base", "tasks", "variants", "seeds", "target", "target-margin"};
+    const std::vector<std::string_view> known = {"base",  "tasks",  "variants",
+                                                 "seeds", "target", "target-margin"};
     for (const auto& [key, node] : in_order(root_)) {
       require(std::ranges::find(known, key) != known.end(), path_, ": no such key ", suggestion(key, known),
               " Options of gravac train belong into [base], [tasks.NAME] or [variants.NAME]");
@@ -144,7 +149,8 @@ class File {
   }
 
   // A list is a value for each of its entries, except that decay-at is a list by itself.
-  static std::vector<Setting> values_of(const std::string& name, const toml::node& node, const std::string& source) {
+  static std::vector<Setting> values_of(const std::string& name, const toml::node& node,
+                                        const std::string& source) {
     std::vector<Setting> values;
     const auto add = [&](const toml::node& one) {
       const auto text = train::text_of(one);
@@ -153,7 +159,8 @@ class File {
       values.push_back({*text, source});
     };
     const toml::array* list = node.as_array();
-    const bool several = list != nullptr && (name != "decay-at" || (!list->empty() && list->front().is_array()));
+    const bool several =
+        list != nullptr && (name != "decay-at" || (!list->empty() && list->front().is_array()));
     if (!several) add(node);
     if (several) list->for_each([&](const toml::node& one) { add(one); });
     require(!values.empty(), source, ": an empty list found");
@@ -227,10 +234,11 @@ class File {
     std::map<std::string, std::string> folders;
     for (const Named& one : all) {
       const std::string folder = folder_name(one.name);
-      require(!folder.empty(), path_, ": '", one.name, "' found among the ", kind, ", a name with letters expected");
+      require(!folder.empty(), path_, ": '", one.name, "' found among the ", kind,
+              ", a name with letters expected");
       const auto [before, added] = folders.emplace(folder, one.name);
-      require(added, path_, ": the ", kind, " '", before->second, "' and '", one.name, "' would share the folder ",
-              folder, "; give them other names");
+      require(added, path_, ": the ", kind, " '", before->second, "' and '", one.name,
+              "' would share the folder ", folder, "; give them other names");
     }
   }
 
@@ -274,7 +282,8 @@ class File {
     } catch (const Error& error) {
       const std::string what = error.what();
       if (what.find(path_) != what.npos) throw;
-      throw Error(path_ + ": " + (task.empty() ? "" : "task '" + task + "', ") + "variant '" + variant + "': " + what);
+      throw Error(path_ + ": " + (task.empty() ? "" : "task '" + task + "', ") + "variant '" + variant +
+                  "': " + what);
     }
   }
 
@@ -286,7 +295,8 @@ class File {
     };
     if (const toml::node* node = find("target-margin")) {
       const auto value = node->value<double>();
-      require(value && *value >= 0 && *value < 1, "target-margin in ", path_, ": a share from 0 to 1 expected");
+      require(value && *value >= 0 && *value < 1, "target-margin in ", path_,
+              ": a share from 0 to 1 expected");
       task.margin = *value;
     }
     const toml::node* node = find("target");
@@ -330,7 +340,8 @@ std::string config_of(Settings settings, const Settings& here, const train::Cata
 
 }  // namespace
 
-std::vector<Task> read_experiment(const std::string& path, const Additions& additions, const train::Catalog& catalog) {
+std::vector<Task> read_experiment(const std::string& path, const Additions& additions,
+                                  const train::Catalog& catalog) {
   return File(path, additions, catalog).tasks();
 }
 

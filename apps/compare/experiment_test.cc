@@ -12,8 +12,9 @@
 namespace gravac::compare {
 namespace {
 
-const train::Catalog kCatalog = {.models = {{"mlp", ""}, {"resnet20", ""}, {"lstm-200", "", true}},
-                                 .data = {{"images", ""}, {"cifar10", "", false, true}, {"ptb", "", true, true}}};
+const train::Catalog kCatalog = {
+    .models = {{"mlp", ""}, {"resnet20", ""}, {"lstm-200", "", true}},
+    .data = {{"images", ""}, {"cifar10", "", false, true}, {"ptb", "", true, true}}};
 
 class ExperimentFile : public ::testing::Test {
  protected:
@@ -60,12 +61,14 @@ TEST_F(ExperimentFile, HasVariantsInTheOrderOfTheFileEachWithEverySeed) {
 
 TEST_F(ExperimentFile, MakesAVariantOfEveryCombinationOfLists) {
   const auto tasks = read(
-      "[variants.'{compressor} {factor}x']\npolicy = 'static'\ncompressor = ['topk', 'dgc']\nfactor = [10, 1000]\n"
-      "[variants.gravac]\npolicy = 'gravac'\nepsilon = [0.7, 0.9]\n[variants.late]\ndecay-at = [[0.5], [0.5, 0.9]]\n"
+      "[variants.'{compressor} {factor}x']\npolicy = 'static'\ncompressor = ['topk', 'dgc']\nfactor = [10, "
+      "1000]\n"
+      "[variants.gravac]\npolicy = 'gravac'\nepsilon = [0.7, 0.9]\n[variants.late]\ndecay-at = [[0.5], [0.5, "
+      "0.9]]\n"
       "[variants.usual]\ndecay-at = [0.25, 0.5]\n");
   EXPECT_EQ(names(tasks[0]),
-            Names({"topk 10x", "topk 1000x", "dgc 10x", "dgc 1000x", "gravac epsilon=0.7", "gravac epsilon=0.9",
-                   "late decay-at=0.5", "late decay-at=0.5,0.9", "usual"}));
+            Names({"topk 10x", "topk 1000x", "dgc 10x", "dgc 1000x", "gravac epsilon=0.7",
+                   "gravac epsilon=0.9", "late decay-at=0.5", "late decay-at=0.5,0.9", "usual"}));
   EXPECT_EQ(tasks[0].variants[2].runs[0].folder, "out/dgc-10x/seed-0");
   EXPECT_EQ(value(tasks[0].variants[2].runs[0], "compressor"), "dgc");
   EXPECT_EQ(value(tasks[0].variants[8].runs[0], "decay-at"), "0.25,0.5");
@@ -85,7 +88,8 @@ TEST_F(ExperimentFile, TakesAnyOptionOfTheTrainerAsAList) {
 TEST_F(ExperimentFile, MakesATaskOfEveryTableAndOfEveryValueInItsLists) {
   const auto tasks = read(
       "target = 'dense'\n[base]\nmodel = 'mlp'\nepochs = 2\n"
-      "[tasks.images]\nsteps = 5\nlr = [0.1, 0.2]\ntarget = 'top1=0.5'\ntarget-margin = 0.1\n[tasks.other]\nmodel = 'resnet20'\n"
+      "[tasks.images]\nsteps = 5\nlr = [0.1, 0.2]\ntarget = 'top1=0.5'\ntarget-margin = "
+      "0.1\n[tasks.other]\nmodel = 'resnet20'\n"
       "[variants.dense]\npolicy = 'dense'\n");
   ASSERT_EQ(tasks.size(), 3u);
   EXPECT_EQ(tasks[1].name, "images lr=0.2");
@@ -105,7 +109,8 @@ TEST_F(ExperimentFile, GivesWayToTheCommandLine) {
   std::filesystem::create_directory(folder_ / "ptb");
   additions_.data_dir = folder_.path();
   const auto tasks = read(
-      "[base]\nepochs = 2\n[tasks.a]\nmodel = 'mlp'\n[tasks.b]\nmodel = 'mlp'\ndata = 'cifar10'\n[tasks.c]\nmodel = "
+      "[base]\nepochs = 2\n[tasks.a]\nmodel = 'mlp'\n[tasks.b]\nmodel = 'mlp'\ndata = "
+      "'cifar10'\n[tasks.c]\nmodel = "
       "'lstm-200'\ndata = 'ptb'\n[variants.x]\nsteps = 7\n");
   EXPECT_EQ(tasks[0].variants[0].runs[0].options.steps, 3u);
   EXPECT_EQ(tasks[0].variants[0].runs[0].options.threads, 2u);
@@ -116,7 +121,8 @@ TEST_F(ExperimentFile, GivesWayToTheCommandLine) {
 
 TEST_F(ExperimentFile, IsRefusedInOneLineThatNamesFileVariantAndKey) {
   const std::string variant = "[variants.topk]\n";
-  EXPECT_EQ(refusal(variant + "factr = 10"), path_ + ": variant 'topk': no such option 'factr'; did you mean 'factor'?");
+  EXPECT_EQ(refusal(variant + "factr = 10"),
+            path_ + ": variant 'topk': no such option 'factr'; did you mean 'factor'?");
   EXPECT_EQ(refusal(variant + "factor = [10, 0.5]"),
             "factor of variant 'topk' in " + path_ + ": '0.5' found, a number of at least 1 expected");
   EXPECT_EQ(refusal("seed = 1\n" + variant).substr(0, path_.size() + 43),
@@ -129,7 +135,8 @@ TEST_F(ExperimentFile, IsRefusedInOneLineThatNamesFileVariantAndKey) {
             path_ + ": variant 'topk': out: gravac compare sets this option itself");
   EXPECT_EQ(refusal(variant + "[variants.topk.more]\nlr = 1"),
             path_ + ": variant 'topk': no such option 'more'; did you mean 'model'?");
-  EXPECT_EQ(refusal(variant + "factor = []"), "factor of variant 'topk' in " + path_ + ": an empty list found");
+  EXPECT_EQ(refusal(variant + "factor = []"),
+            "factor of variant 'topk' in " + path_ + ": an empty list found");
   EXPECT_EQ(refusal("base = 3\n" + variant), path_ + ": base is no table; [base] expected");
   EXPECT_EQ(refusal(""), path_ + ": no variants found; a table [variants.NAME] for each expected");
   EXPECT_EQ(refusal("[variants.'a b']\n[variants.'a/b']\n"),
@@ -159,7 +166,8 @@ TEST_F(ExperimentFile, LetsTheCommandLineSetWhatItMaySetItself) {
 
 TEST_F(ExperimentFile, KnowsItsBaselinesByTheirOptions) {
   const auto tasks = read(
-      "[variants.mine]\n[variants.a]\npolicy = 'static'\nfactor = 10\n[variants.b]\npolicy = 'static'\ncompressor = "
+      "[variants.mine]\n[variants.a]\npolicy = 'static'\nfactor = 10\n[variants.b]\npolicy = "
+      "'static'\ncompressor = "
       "'fp16'\n[variants.c]\npolicy = 'dense'\n[variants.d]\npolicy = 'dense'\nlr = 0.5\n");
   const Baselines found = baselines_of(tasks[0]);
   EXPECT_EQ(found.topk, 1u);
@@ -183,15 +191,18 @@ TEST_F(ExperimentFile, RefusesAFolderWithARunOfOtherOptions) {
   std::string config = run.options.config;
   std::ofstream(folder_ / "config.toml") << config;
   EXPECT_NO_THROW(check_folder(run, kCatalog));
-  std::ofstream(folder_ / "config.toml") << config << "\n" << "threads = 7\n";
+  std::ofstream(folder_ / "config.toml") << config << "\n"
+                                         << "threads = 7\n";
   EXPECT_THROW(check_folder(run, kCatalog), Error) << "threads twice";
   config.replace(config.find("threads = 0"), 11, "threads = 7");
   std::ofstream(folder_ / "config.toml") << config;
   EXPECT_NO_THROW(check_folder(run, kCatalog)) << "threads change no result";
   config.replace(config.find("steps = 5"), 9, "steps = 6");
   std::ofstream(folder_ / "config.toml") << config;
-  EXPECT_EQ(train::testing::error_of([&] { check_folder(run, kCatalog); }),
-            folder_.path() + " holds a run with 'steps = 6', 'steps = 5' expected; give another --out, or remove that folder");
+  EXPECT_EQ(
+      train::testing::error_of([&] { check_folder(run, kCatalog); }),
+      folder_.path() +
+          " holds a run with 'steps = 6', 'steps = 5' expected; give another --out, or remove that folder");
 }
 
 }  // namespace

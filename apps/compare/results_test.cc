@@ -13,11 +13,14 @@ namespace {
 TEST(Results, AreReadFromTheFilesOfARunThatHasEnded) {
   const train::testing::Folder folder;
   EXPECT_FALSE(read_result(folder.path()));
-  std::ofstream(folder / "evals.jsonl") << R"({"step": 10, "train_seconds": 1.5, "top1": 0.25, "top5": 0.5, "loss": 2})"
-                                        << "\n" << R"({"step": 20, "train_se)";
+  std::ofstream(folder / "evals.jsonl")
+      << R"({"step": 10, "train_seconds": 1.5, "top1": 0.25, "top5": 0.5, "loss": 2})"
+      << "\n"
+      << R"({"step": 20, "train_se)";
   std::ofstream(folder / "summary.json") << R"({"finished": false, "steps": 10})";
   EXPECT_FALSE(read_result(folder.path())) << "a signal has stopped it";
-  std::ofstream(folder / "summary.json") << R"({"finished": true, "steps": 20, "seconds": 3, "workers": 4, "bytes_sent": 400,
+  std::ofstream(folder / "summary.json")
+      << R"({"finished": true, "steps": 20, "seconds": 3, "workers": 4, "bytes_sent": 400,
     "entries_sent": 40, "dense_bytes": 4000, "factor_entries": 25, "metric": {"name": "top1", "value": null},
     "steps_per_factor": {"1": 5, "10.5": 15}})";
   const auto result = read_result(folder.path());

@@ -20,11 +20,12 @@ struct Observer {
   std::function<void()> tick;  // about once a second
 };
 
-// Runs all commands, each in a process of its own, at most `jobs` at a time, and begins them in order. Environment
-// variables that would change the options of `gravac train` or make it part of a larger job are kept from them.
+// Runs all commands, each in a process of its own, at most `jobs` at a time, and begins them in order.
+// Environment variables that would change the options of `gravac train` or make it part of a larger job are
+// kept from them.
 //
-// SIGINT, SIGTERM and SIGHUP are sent on to those that run, and no other is begun; of those that the signal ends,
-// nothing is told. Returns that signal, or 0.
+// SIGINT, SIGTERM and SIGHUP are sent on to those that run, and no other is begun; of those that the signal
+// ends, nothing is told. Returns that signal, or 0.
 int run_all(const std::vector<Command>& commands, std::size_t jobs, const Observer& observer);
 
 }  // namespace gravac::compare

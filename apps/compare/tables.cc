@@ -95,14 +95,16 @@ std::size_t width(const std::string& text) {
   return static_cast<std::size_t>(std::ranges::count_if(text, [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
-// Columns are padded, so that the table can be read as it stands. The first and, if `last_is_text`, the last one begin
-// at their left.
+// Columns are padded, so that the table can be read as it stands. The first and, if `last_is_text`, the last
+// one begin at their left.
 std::string table(const std::vector<Cells>& rows, bool last_is_text) {
   std::vector<std::size_t> widths(rows[0].size(), 3);
   for (const Cells& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width(row[i]));
   }
-  const auto left = [&](std::size_t column) { return column == 0 || (last_is_text && column + 1 == widths.size()); };
+  const auto left = [&](std::size_t column) {
+    return column == 0 || (last_is_text && column + 1 == widths.size());
+  };
   std::string text;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     for (std::size_t i = 0; i < widths.size(); ++i) {
@@ -160,38 +162,37 @@ std::string target_sentence(const Comparison& all) {
 std::string results_table(const Comparison& all) {
   const bool target = all.target.has_value();
   const auto over = [&](const char* title, const std::optional<std::size_t>& baseline,
-                        std::optional<double> Row::* ratio) {
+                        std::optional<double> Row::*ratio) {
     const std::string name = baseline ? escaped(all.rows[*baseline].name) : "";
     return Column{title + name, target && baseline, [ratio](const Row& row) { return times(row.*ratio); }};
   };
-  return table_of(
-      all,
-      {{"variant", true, name_of},
-       {all.metric.empty() ? "result" : all.metric, true,
-        [&](const Row& row) { return with_spread(all.metric, row); }},
-       {"difference", all.baselines.dense.has_value(),
-        [&](const Row& row) { return difference(all.metric, row.versus_dense); }},
-       {"steps to target", target,
-        [](const Row& row) { return row.reached ? print("%.0f", row.reached->steps) : "-"; }},
-       {"time to target", target,
-        [](const Row& row) { return row.reached ? seconds(row.reached->seconds) : "-"; }},
-       over("over ", all.baselines.topk, &Row::over_topk),
-       over("over ", all.baselines.dense, &Row::over_dense),
-       over("over ", all.baselines.fp16, &Row::over_fp16),
-       {"steps", true, [](const Row& row) { return print("%.0f", row.steps); }},
-       {"time", true, [](const Row& row) { return seconds(row.seconds); }}});
+  return table_of(all,
+                  {{"variant", true, name_of},
+                   {all.metric.empty() ? "result" : all.metric, true,
+                    [&](const Row& row) { return with_spread(all.metric, row); }},
+                   {"difference", all.baselines.dense.has_value(),
+                    [&](const Row& row) { return difference(all.metric, row.versus_dense); }},
+                   {"steps to target", target,
+                    [](const Row& row) { return row.reached ? print("%.0f", row.reached->steps) : "-"; }},
+                   {"time to target", target,
+                    [](const Row& row) { return row.reached ? seconds(row.reached->seconds) : "-"; }},
+                   over("over ", all.baselines.topk, &Row::over_topk),
+                   over("over ", all.baselines.dense, &Row::over_dense),
+                   over("over ", all.baselines.fp16, &Row::over_fp16),
+                   {"steps", true, [](const Row& row) { return print("%.0f", row.steps); }},
+                   {"time", true, [](const Row& row) { return seconds(row.seconds); }}});
 }
 
 std::string traffic_table(const Comparison& all) {
-  return table_of(
-      all,
-      {{"variant", true, name_of},
-       {"entries sent", true, [](const Row& row) { return amount(row.entries_sent, ""); }},
-       {"fewer entries", true, [](const Row& row) { return times(row.fewer_entries); }},
-       {"bytes sent", true, [](const Row& row) { return amount(row.bytes_sent, "B"); }},
-       {"fewer bytes", true, [](const Row& row) { return times(row.fewer_bytes); }},
-       {"factors, by their share of the steps", true, [](const Row& row) { return shares(row.share_of_factor); }}},
-      true);
+  return table_of(all,
+                  {{"variant", true, name_of},
+                   {"entries sent", true, [](const Row& row) { return amount(row.entries_sent, ""); }},
+                   {"fewer entries", true, [](const Row& row) { return times(row.fewer_entries); }},
+                   {"bytes sent", true, [](const Row& row) { return amount(row.bytes_sent, "B"); }},
+                   {"fewer bytes", true, [](const Row& row) { return times(row.fewer_bytes); }},
+                   {"factors, by their share of the steps", true,
+                    [](const Row& row) { return shares(row.share_of_factor); }}},
+                  true);
 }
 
 Json or_null(const std::optional<double>& value) {
@@ -217,7 +218,8 @@ Json row_json(const Row& row) {
   json["bytes_sent"] = row.bytes_sent;
   json["fewer_bytes"] = row.fewer_bytes;
   json["share_of_factor"] = Json::object();
-  for (const auto& [factor, share] : row.share_of_factor) json["share_of_factor"][print("%g", factor)] = share;
+  for (const auto& [factor, share] : row.share_of_factor)
+    json["share_of_factor"][print("%g", factor)] = share;
   return json;
 }
 
@@ -226,14 +228,19 @@ Json row_json(const Row& row) {
 std::string to_markdown(const std::vector<Comparison>& comparisons) {
   std::string text;
   for (const Comparison& one : comparisons) {
-    if (comparisons.size() > 1 && std::ranges::all_of(one.rows, [](const Row& row) { return row.seeds == 0; })) continue;
+    if (comparisons.size() > 1 &&
+        std::ranges::all_of(one.rows, [](const Row& row) { return row.seeds == 0; }))
+      continue;
     if (!text.empty()) text += "\n";
     if (!one.task.empty()) text += "## " + one.task + "\n\n";
-    text += target_sentence(one) + "\n" + results_table(one) + "\nSent by each worker:\n\n" + traffic_table(one);
+    text +=
+        target_sentence(one) + "\n" + results_table(one) + "\nSent by each worker:\n\n" + traffic_table(one);
   }
   return text +
-         "\n± is half the distance between the best and the worst seed, \"difference\" that to the dense variant,\n"
-         "\"over X\" how many times sooner than X the target is reached; \"steps\" and \"time\" are those of whole runs.\n";
+         "\n± is half the distance between the best and the worst seed, \"difference\" that to the dense "
+         "variant,\n"
+         "\"over X\" how many times sooner than X the target is reached; \"steps\" and \"time\" are those of "
+         "whole runs.\n";
 }
 
 std::string to_json(const std::vector<Comparison>& comparisons) {
@@ -245,8 +252,15 @@ std::string to_json(const std::vector<Comparison>& comparisons) {
     Json json = {{"task", one.task},
                  {"metric", one.metric},
                  {"lower_is_better", one.lower_is_better},
-                 {"target", {{"metric", one.target_metric}, {"value", or_null(one.target)}, {"of_dense", one.target_of_dense}, {"margin", one.margin}}},
-                 {"baselines", {{"topk", name(one.baselines.topk)}, {"dense", name(one.baselines.dense)}, {"fp16", name(one.baselines.fp16)}}},
+                 {"target",
+                  {{"metric", one.target_metric},
+                   {"value", or_null(one.target)},
+                   {"of_dense", one.target_of_dense},
+                   {"margin", one.margin}}},
+                 {"baselines",
+                  {{"topk", name(one.baselines.topk)},
+                   {"dense", name(one.baselines.dense)},
+                   {"fp16", name(one.baselines.fp16)}}},
                  {"rows", Json::array()}};
     for (const Row& row : one.rows) json["rows"].push_back(row_json(row));
     tasks.push_back(std::move(json));

@@ -159,8 +159,9 @@ void RunFolder::update() {
   read_summary();
 }
 
-// A resumed run cuts its files and goes on from an earlier step. Where the reader of lines does not see it, because the
-// line that it knows stands where it was, the steps may still not follow on: read all of it again.
+// A resumed run cuts its files and goes on from an earlier step. Where the reader of lines does not see it,
+// because the line that it knows stands where it was, the steps may still not follow on: read all of it
+// again.
 void RunFolder::read_steps(bool again) {
   bool restarted = false;
   const std::vector<std::string> lines = steps_.next(restarted);

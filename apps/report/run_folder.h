@@ -58,8 +58,8 @@ class LineReader {
  public:
   explicit LineReader(std::string path) : path_(std::move(path)) {}
   // The complete lines that were added since the last call; a last line without its newline waits for the
-  // next call. Sets `restarted` if the file does not go on after the last line it gave: then the lines are those from
-  // its beginning. A file that does not exist has no lines.
+  // next call. Sets `restarted` if the file does not go on after the last line it gave: then the lines are
+  // those from its beginning. A file that does not exist has no lines.
   std::vector<std::string> next(bool& restarted);
   void rewind() {
     offset_ = 0;

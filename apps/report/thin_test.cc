@@ -64,7 +64,8 @@ TEST(Thin, LeavesGapsOutOfMeans) {
   for (std::size_t i = 0; i < 500; ++i) points.y[i] = std::nan("");
   EXPECT_TRUE(std::isnan(averaged(points, 100).y[10]));
   const Points extremes = with_extremes(points, 100);
-  EXPECT_EQ(std::count(extremes.y.rbegin(), extremes.y.rbegin() + 10, 3), 9);  // the last point, a gap, is kept too
+  EXPECT_EQ(std::count(extremes.y.rbegin(), extremes.y.rbegin() + 10, 3),
+            9);  // the last point, a gap, is kept too
 }
 
 TEST(Thin, RunningMeanIsThePlainMeanOfNeighbours) {

@@ -36,10 +36,10 @@ class Coder {
   // gradient is overwritten.
   virtual void arrives() {}
 
-  // A message with the sums over `ranks` ranks of a part, for which `arrived` entries came in all. What it leaves
-  // out is kept in this rank's residual.
-  virtual std::span<const std::byte> encode_sums(std::span<const float> sums, const Stamp& part, std::size_t ranks,
-                                                 std::size_t arrived) = 0;
+  // A message with the sums over `ranks` ranks of a part, for which `arrived` entries came in all. What it
+  // leaves out is kept in this rank's residual.
+  virtual std::span<const std::byte> encode_sums(std::span<const float> sums, const Stamp& part,
+                                                 std::size_t ranks, std::size_t arrived) = 0;
   // The length of the longest of these messages, if all ranks know it before; else 0.
   virtual std::size_t fixed_sum_bytes(std::size_t /*ranks*/) const { return 0; }
 

@@ -21,15 +21,16 @@ std::unique_ptr<Codec> make(const Layout& layout, const EngineOptions& options, 
 
 PayloadModel selected(const Layout& layout, const EngineOptions& options, std::size_t buckets) {
   return selecting_payloads(layout.entries(), options.values,
-                            selector_info(options.step.compressor).shared_positions, buckets, options.positions);
+                            selector_info(options.step.compressor).shared_positions, buckets,
+                            options.positions);
 }
 
 // The shares of momentum come from training runs: the accuracy at several effective momenta, for each factor.
 //
-// Chosen entries: of a momentum of 0.9 this leaves 0.7 at 10x, 0.5 at 100x and 0.3 at 1000x. In longer runs anything from
-// 0.3 to 0.7 is about equally good from 3x to 100x, and all of the momentum is worse from 10x on. In short runs with a
-// high learning rate less than 0.7 at 10x does harm: the largest entries are sent on every step, so that nothing but
-// momentum averages them (docs/results.md).
+// Chosen entries: of a momentum of 0.9 this leaves 0.7 at 10x, 0.5 at 100x and 0.3 at 1000x. In longer runs
+// anything from 0.3 to 0.7 is about equally good from 3x to 100x, and all of the momentum is worse from 10x
+// on. In short runs with a high learning rate less than 0.7 at 10x does harm: the largest entries are sent on
+// every step, so that nothing but momentum averages them (docs/results.md).
 double share_if_selected(double factor) {
   return std::max(0.2, 1 - 0.22 * std::log10(std::max(factor, 1.0)));
 }
@@ -48,16 +49,17 @@ double whole_share(double) {
 std::vector<CompressorInfo> make_table() {
   std::vector<CompressorInfo> table;
   for (const SelectorInfo& info : selectors()) {
-    table.push_back({.name = info.name,
-                     .description = info.description,
-                     // Entries drawn at random are not the largest: what was measured of others does not hold.
-                     .family = info.shared_positions ? "random" : "selector",
-                     .make = make<SelectingCodec>,
-                     .payloads = selected,
-                     .momentum_share = share_if_selected,
-                     .selects = true,
-                     .factor_per_layer = true,
-                     .as_sums = info.shared_positions});
+    table.push_back(
+        {.name = info.name,
+         .description = info.description,
+         // Entries drawn at random are not the largest: what was measured of others does not hold.
+         .family = info.shared_positions ? "random" : "selector",
+         .make = make<SelectingCodec>,
+         .payloads = selected,
+         .momentum_share = share_if_selected,
+         .selects = true,
+         .factor_per_layer = true,
+         .as_sums = info.shared_positions});
   }
   for (const QuantiserInfo& info : quantisers()) {
     table.push_back({.name = info.name,
@@ -68,15 +70,16 @@ std::vector<CompressorInfo> make_table() {
                      .momentum_share = share_if_quantised,
                      .conserves = info.feedback});
   }
-  table.push_back({.name = "powersgd",
-                   .description = "Sends two thin factors of each weight matrix, of --rank columns (PowerSGD).",
-                   .family = "low-rank",
-                   .make = make<LowRankCodec>,
-                   .payloads = low_rank_payloads,
-                   .momentum_share = whole_share,
-                   .factor_per_layer = true,
-                   .as_payloads = false,
-                   .as_sums = true});
+  table.push_back(
+      {.name = "powersgd",
+       .description = "Sends two thin factors of each weight matrix, of --rank columns (PowerSGD).",
+       .family = "low-rank",
+       .make = make<LowRankCodec>,
+       .payloads = low_rank_payloads,
+       .momentum_share = whole_share,
+       .factor_per_layer = true,
+       .as_payloads = false,
+       .as_sums = true});
   return table;
 }
 
@@ -107,13 +110,14 @@ EngineOptions options_of(const EngineOptions& options, std::size_t compressor) {
 
 }  // namespace
 
-std::unique_ptr<Codec> make_codec(const Layout& layout, const EngineOptions& options, Comm& comm, Clock& clock,
-                                  std::size_t compressor) {
+std::unique_ptr<Codec> make_codec(const Layout& layout, const EngineOptions& options, Comm& comm,
+                                  Clock& clock, std::size_t compressor) {
   const EngineOptions one = options_of(options, compressor);
   return compressor_info(one.step.compressor).make(layout, one, comm, clock);
 }
 
-std::vector<PayloadModel> payloads_of(const Layout& layout, const EngineOptions& options, std::size_t buckets) {
+std::vector<PayloadModel> payloads_of(const Layout& layout, const EngineOptions& options,
+                                      std::size_t buckets) {
   std::vector<PayloadModel> all;
   for (std::size_t c = 0; c < std::max<std::size_t>(options.compressors.size(), 1); ++c) {
     const EngineOptions one = options_of(options, c);

@@ -11,9 +11,9 @@
 
 namespace gravac {
 
-// A line of the table of compressors: every name that the option `compressor` takes. Those that select entries
-// come from select/selectors.def, those that quantise from quantise/quantisers.def; powersgd is added in
-// compressors.cc.
+// A line of the table of compressors: every name that the option `compressor` takes. Those that select
+// entries come from select/selectors.def, those that quantise from quantise/quantisers.def; powersgd is added
+// in compressors.cc.
 struct CompressorInfo {
   std::string_view name;
   std::string_view description;  // one sentence
@@ -40,9 +40,10 @@ std::span<const std::string_view> compressor_names();
 const CompressorInfo& compressor_info(std::string_view name);
 
 // The codec of the compressor that the options name; of several, that of this number.
-std::unique_ptr<Codec> make_codec(const Layout& layout, const EngineOptions& options, Comm& comm, Clock& clock,
-                                  std::size_t compressor = 0);
+std::unique_ptr<Codec> make_codec(const Layout& layout, const EngineOptions& options, Comm& comm,
+                                  Clock& clock, std::size_t compressor = 0);
 // The payloads of all compressors that the options name.
-std::vector<PayloadModel> payloads_of(const Layout& layout, const EngineOptions& options, std::size_t buckets);
+std::vector<PayloadModel> payloads_of(const Layout& layout, const EngineOptions& options,
+                                      std::size_t buckets);
 
 }  // namespace gravac

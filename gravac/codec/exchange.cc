@@ -96,8 +96,8 @@ Stamp Exchange::stamp_of(const Order& order) const {
 }
 
 // Adds what arrived from `rank` to `out`, and returns how many entries that were.
-std::size_t Exchange::decode(std::size_t rank, std::span<const std::byte> message, const Stamp& stamp, float scale,
-                             Coder& coder, std::span<float> out, Traffic& traffic) {
+std::size_t Exchange::decode(std::size_t rank, std::span<const std::byte> message, const Stamp& stamp,
+                             float scale, Coder& coder, std::span<float> out, Traffic& traffic) {
   const double start = clock_.now();
   std::size_t entries = 0;
   try {
@@ -158,7 +158,8 @@ Traffic Exchange::by_reduce_scatter(const Order& order, Coder& coder, bool usabl
   coder.arrives();
   const Stamp part = part_of(comm_.rank(), coder, stamp);
   const std::size_t arrived = sum_shares(part, coder, traffic);
-  const double expected = 2 * static_cast<double>(entries_) / order.factor / static_cast<double>(comm_.size());
+  const double expected =
+      2 * static_cast<double>(entries_) / order.factor / static_cast<double>(comm_.size());
   const std::size_t bytes = collector_.gather(coder.encode_sums(sums_, part, comm_.size(), arrived), expected,
                                               order.one_round, coder.fixed_sum_bytes(comm_.size()));
   traffic.bytes_sent += bytes;
@@ -167,8 +168,8 @@ Traffic Exchange::by_reduce_scatter(const Order& order, Coder& coder, bool usabl
   const float scale = 1 / static_cast<float>(comm_.size());
   for (std::size_t rank = 0; rank < comm_.size(); ++rank) {
     const Stamp theirs = part_of(rank, coder, stamp);
-    decode(rank, collector_.messages()[rank], theirs, scale, coder,
-           out.subspan(theirs.begin, theirs.entries), traffic);
+    decode(rank, collector_.messages()[rank], theirs, scale, coder, out.subspan(theirs.begin, theirs.entries),
+           traffic);
   }
   coder.sums_arrived(order.step, out);
   return traffic;

@@ -122,8 +122,9 @@ TEST(Exchange, ReduceScatterMovesNoMoreAsRanksJoin) {
   EXPECT_LT(received[2], 2 * received[0]);
 }
 
-// What is chosen of a gradient lies mostly in a few layers. The rank that adds them up must not hold them back, and
-// soon each rank adds up as many as the others, so that messages are as short as for entries that are spread evenly.
+// What is chosen of a gradient lies mostly in a few layers. The rank that adds them up must not hold them
+// back, and soon each rank adds up as many as the others, so that messages are as short as for entries that
+// are spread evenly.
 TEST(Exchange, ReduceScatterSendsAsManySumsWhereverTheyAre) {
   constexpr std::size_t kEntries = 50'000, kRanks = 4;
   for (const bool crowded : {false, true}) {
@@ -136,8 +137,10 @@ TEST(Exchange, ReduceScatterSendsAsManySumsWhereverTheyAre) {
         const Sparse mine = chosen(within, comm.rank(), 1 + step, false, crowded ? 0.4 : 0.02);
         const Traffic traffic =
             exchange.mean_sparse({Send::candidate, Route::reduce_scatter, 50, step}, mine, out, residual);
-        const auto sums = static_cast<double>(kEntries - static_cast<std::size_t>(std::ranges::count(out, 0.0f)));
-        EXPECT_NEAR(sums, 2.0 * kEntries / 50, 0.15 * 2 * kEntries / 50) << "crowded " << crowded << ", step " << step;
+        const auto sums =
+            static_cast<double>(kEntries - static_cast<std::size_t>(std::ranges::count(out, 0.0f)));
+        EXPECT_NEAR(sums, 2.0 * kEntries / 50, 0.15 * 2 * kEntries / 50)
+            << "crowded " << crowded << ", step " << step;
         (step == 0 ? first : last) = traffic.bytes_received;
       }
       if (crowded && comm.rank() > 0) {

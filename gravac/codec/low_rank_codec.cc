@@ -114,8 +114,8 @@ Measurement LowRankCodec::multiply(std::span<const float> gradient) {
   Measurement found;
   for (const Part& part : parts_) {
     if (part.rank > 0) {
-      const MatrixEnergy energies =
-          gravac::multiply(matrix(part, gradient), start_of(part, part.rank), left(part, part.rank), &workers_);
+      const MatrixEnergy energies = gravac::multiply(matrix(part, gradient), start_of(part, part.rank),
+                                                     left(part, part.rank), &workers_);
       found.energy.entered += energies.entered;
       found.energy.dense += energies.dense;
       found.finite &= energies.finite;
@@ -185,7 +185,8 @@ Traffic LowRankCodec::exchange(const Order& order, bool usable, std::span<float>
   require(!traffic.bad, "compressor: powersgd: a sum of factors is too large for a float");
   const double start = clock_.now();
   traffic.entries_sent = p_.size() + q_.size();
-  for (const Part& part : parts_) part.rank > 0 ? finish_matrix(part, gradient) : finish_whole(part, gradient);
+  for (const Part& part : parts_)
+    part.rank > 0 ? finish_matrix(part, gradient) : finish_whole(part, gradient);
   traffic.take_seconds = clock_.now() - start;
   return traffic;
 }
@@ -203,8 +204,8 @@ void LowRankCodec::finish_whole(const Part& part, std::span<float> gradient) {
   std::copy_n(p_.begin() + static_cast<std::ptrdiff_t>(part.p), size, mean.begin());
 }
 
-// Keeps what this rank's matrix has beyond what it contributed, and writes the mean; the mean of Q is where the
-// next step begins, without the columns that were measured but not sent.
+// Keeps what this rank's matrix has beyond what it contributed, and writes the mean; the mean of Q is where
+// the next step begins, without the columns that were measured but not sent.
 void LowRankCodec::finish_matrix(const Part& part, std::span<float> gradient) {
   const std::span<const float> p = left(part, part.sent);
   const std::size_t size = part.sent * part.columns;

@@ -11,11 +11,11 @@
 
 namespace gravac {
 
-// PowerSGD (Vogels et al., NeurIPS 2019). A parameter with rows and columns is a matrix M, of which ranks send
-// two thin factors: P = M Q, added up over ranks and made orthonormal, and then Q = M' P, added up, too. The
-// mean over ranks is taken to be P Q'; what this rank's own M has beyond P Q' is kept in its residual. Q is
-// where the next step begins. Vectors, and matrices so small that two factors would be no less, travel whole
-// with P.
+// PowerSGD (Vogels et al., NeurIPS 2019). A parameter with rows and columns is a matrix M, of which ranks
+// send two thin factors: P = M Q, added up over ranks and made orthonormal, and then Q = M' P, added up, too.
+// The mean over ranks is taken to be P Q'; what this rank's own M has beyond P Q' is kept in its residual. Q
+// is where the next step begins. Vectors, and matrices so small that two factors would be no less, travel
+// whole with P.
 //
 // The first s columns of a step of rank r are a step of rank s. So measuring, which sums up P for the larger
 // rank of a plan, knows both gains.
@@ -67,7 +67,7 @@ class LowRankCodec final : public ResidualCodec {
   Workers workers_;
   FactorSum sum_;
   std::vector<Part> parts_;
-  std::vector<float> p_, q_;                // the factors, and what travels whole
+  std::vector<float> p_, q_;               // the factors, and what travels whole
   std::vector<float> contributed_, mine_;  // what this rank added to p_, unless that is p_ itself, and to q_
   std::vector<double> scratch_;
 };

@@ -112,7 +112,8 @@ TEST(LowRankCodec, EqualsThePlainMethodInDoublePrecision) {
     std::vector<std::vector<float>> means;
     run_ranks(ranks, [&](Comm& comm) {
       SteadyClock clock;
-      const auto engine = make_engine("compressor=powersgd rank=" + std::to_string(rank), layout, comm, clock);
+      const auto engine =
+          make_engine("compressor=powersgd rank=" + std::to_string(rank), layout, comm, clock);
       for (std::size_t step = 0; step < 12; ++step) {
         std::vector<float> gradient = gradient_of(n, comm.rank(), step);
         engine->ready(0, gradient);
@@ -125,7 +126,8 @@ TEST(LowRankCodec, EqualsThePlainMethodInDoublePrecision) {
       std::vector<std::vector<float>> gradients;
       for (std::size_t r = 0; r < ranks; ++r) gradients.push_back(gradient_of(n, r, step));
       const Doubles first = conv.step(gradients, 0), second = linear.step(gradients, 920);
-      for (std::size_t i = 0; i < 900; ++i) ASSERT_NEAR(means[step][i], first[i], 1e-4) << rank << " " << step;
+      for (std::size_t i = 0; i < 900; ++i)
+        ASSERT_NEAR(means[step][i], first[i], 1e-4) << rank << " " << step;
       for (std::size_t i = 0; i < 527; ++i)
         ASSERT_NEAR(means[step][920 + i], second[i], 1e-4) << rank << " " << step;
       for (std::size_t i = 900; i < 920; ++i) {
@@ -144,7 +146,8 @@ TEST(LowRankCodec, IsExactForMatricesOfLowRank) {
     const auto matrix_of = [&](std::size_t worker) {
       std::vector<float> matrix(2400, 0);
       for (std::size_t k = 0; k < rank; ++k) {
-        const auto left = gradient_of(40, 100, k), right = gradient_of(60, worker, k);  // one space of columns
+        const auto left = gradient_of(40, 100, k),
+                   right = gradient_of(60, worker, k);  // one space of columns
         for (std::size_t i = 0; i < 40; ++i)
           for (std::size_t j = 0; j < 60; ++j) matrix[i * 60 + j] += left[i] * right[j];
       }
@@ -152,7 +155,8 @@ TEST(LowRankCodec, IsExactForMatricesOfLowRank) {
     };
     run_ranks(4, [&](Comm& comm) {
       SteadyClock clock;
-      const auto engine = make_engine("compressor=powersgd rank=" + std::to_string(rank), layout, comm, clock);
+      const auto engine =
+          make_engine("compressor=powersgd rank=" + std::to_string(rank), layout, comm, clock);
       std::vector<float> gradient = matrix_of(comm.rank()), exact = gradient;
       engine->ready(0, gradient);
       const StepReport report = engine->finish(1);
@@ -184,8 +188,7 @@ class Two final : public Policy {
 TEST(LowRankCodec, TheFirstColumnsOfAHighRankAreTheLowRank) {
   const Layout layout = small_net();
   const auto factor = [&](const char* rank) {
-    const EngineSetup setup =
-        make_setup({{"compressor", "powersgd"}, {"rank", rank}}, layout, 2);
+    const EngineSetup setup = make_setup({{"compressor", "powersgd"}, {"rank", rank}}, layout, 2);
     return setup.policy->plan()->minimum;
   };
   const Plan both{factor("4"), factor("1")}, low{factor("1"), factor("1")};

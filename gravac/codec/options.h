@@ -38,21 +38,21 @@ struct StepOptions {
 // before the first step.
 struct EngineOptions {
   StepOptions step;
-  // More than one compressor, from which the policy chooses by number (Plan::compressor); what is kept of the gradient
-  // goes from one to the other. Empty: step.compressor alone.
+  // More than one compressor, from which the policy chooses by number (Plan::compressor); what is kept of the
+  // gradient goes from one to the other. Empty: step.compressor alone.
   std::vector<std::string> compressors;
   const std::string& compressor(std::size_t number) const {
     return compressors.empty() ? step.compressor : compressors.at(number);
   }
   std::vector<Law> laws;  // of each compressor: what its steps are worth; by gain where there is none
-  std::optional<MomentumOptions> momentum;  // keep a velocity, as DGC does; nothing: a plain residual
-  std::optional<Route> route;               // nothing: the one predicted to be quickest, step by step
-  Values values = Values::fp32;             // of sparse entries on the wire
-  Positions positions = Positions::coded;   // of sparse entries on the wire
-  bool hand_over = true;                    // reports tell an SGD to use less momentum in compressed steps
+  std::optional<MomentumOptions> momentum;   // keep a velocity, as DGC does; nothing: a plain residual
+  std::optional<Route> route;                // nothing: the one predicted to be quickest, step by step
+  Values values = Values::fp32;              // of sparse entries on the wire
+  Positions positions = Positions::coded;    // of sparse entries on the wire
+  bool hand_over = true;                     // reports tell an SGD to use less momentum in compressed steps
   std::optional<double> effective_momentum;  // what it should use in them; nothing: as the compressor says
-  Facts facts;                              // more that must be equal on all ranks, by name
-  bool residual_norm = false;               // report it; costs a read of the residual
+  Facts facts;                               // more that must be equal on all ranks, by name
+  bool residual_norm = false;                // report it; costs a read of the residual
   // The caller drops the mean of a segment whose gradient was 0 on all ranks (DDP does so with unused
   // parameters): then a rank keeps the residual of such a segment until the segment is used again.
   bool hold_unused = false;

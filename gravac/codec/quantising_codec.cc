@@ -30,7 +30,8 @@ QuantisingCodec::QuantisingCodec(const Layout& layout, const EngineOptions& opti
       residual_("residual", info_.feedback && options.step.feedback ? layout.entries() : 0),
       quantiser_(Runs(layout), options.step.threads),
       coder_(quantiser_) {
-  require(!options.momentum, "compressor: ", info_.name, " cannot keep a momentum memory; use memory=residual");
+  require(!options.momentum, "compressor: ", info_.name,
+          " cannot keep a momentum memory; use memory=residual");
 }
 
 // What is kept from earlier steps; empty if that is nothing.

@@ -10,8 +10,8 @@ namespace gravac {
 // Sends every entry, in fewer bits, and keeps the rounding errors in a residual that is added to the next
 // gradient (error feedback).
 //
-// Measuring writes nothing but codes: the residual changes only when all ranks are known to have good numbers,
-// so that a bad step has nothing to undo. That costs a second read of gradient and residual.
+// Measuring writes nothing but codes: the residual changes only when all ranks are known to have good
+// numbers, so that a bad step has nothing to undo. That costs a second read of gradient and residual.
 class QuantisingCodec final : public ResidualCodec {
  public:
   QuantisingCodec(const Layout& layout, const EngineOptions& options, Comm& comm, Clock& clock);

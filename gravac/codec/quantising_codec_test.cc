@@ -84,18 +84,20 @@ TEST(QuantisingCodec, SendsExactZerosForSegmentsOfZeros) {
   }
 }
 
-// Each rank adds up a share and sends the sums on, so a rank's bytes do not grow with the number of ranks: twice
-// the payload, of which there is the code of each entry and a scale for 128 of them.
+// Each rank adds up a share and sends the sums on, so a rank's bytes do not grow with the number of ranks:
+// twice the payload, of which there is the code of each entry and a scale for 128 of them.
 TEST(QuantisingCodec, MovesTwicePayloadsWhateverTheNumberOfRanks) {
   const std::size_t n = 100'000;
   for (const unsigned bits : {2u, 4u, 8u}) {
     const double payload = static_cast<double>(n) * bits / 8 + 2.0 * static_cast<double>(n) / 128;
     for (const std::size_t ranks : {2, 4, 7}) {
       run_ranks(ranks, [&](Comm& comm) {
-        const std::string options = "compressor=quantise exchange=reduce-scatter bits=" + std::to_string(bits);
+        const std::string options =
+            "compressor=quantise exchange=reduce-scatter bits=" + std::to_string(bits);
         const Outcome found = one_step(options, Layout(n), testing::gradient_of("gauss", n), comm);
         const auto others = static_cast<double>(ranks - 1);
-        const double expected = 2 * others / static_cast<double>(ranks) * payload + 2 * others * 56;  // headers
+        const double expected =
+            2 * others / static_cast<double>(ranks) * payload + 2 * others * 56;  // headers
         EXPECT_NEAR(static_cast<double>(found.report.bytes_sent), expected, 0.02 * payload);
         EXPECT_DOUBLE_EQ(found.report.factor, 32.0 / bits);
       });
@@ -106,7 +108,7 @@ TEST(QuantisingCodec, MovesTwicePayloadsWhateverTheNumberOfRanks) {
 // Bits and gains that a factor gives.
 TEST(QuantisingCodec, TakesThirtyTwoBitsByTheFactor) {
   const QuantiserInfo& info = quantiser_info("quantise");
-  const std::pair<double, unsigned> cases[] = {{1, 8},        {3, 8},  {4, 8},  {4.1, 7}, {8, 4},   {10, 3},
+  const std::pair<double, unsigned> cases[] = {{1, 8},        {3, 8},  {4, 8},  {4.1, 7}, {8, 4},  {10, 3},
                                                {32.0 / 3, 3}, {11, 2}, {16, 2}, {17, 1},  {1e6, 1}};
   for (const auto& [factor, bits] : cases) EXPECT_EQ(info.format(factor).bits, bits) << factor;
   EXPECT_EQ(quantiser_info("fp16").format(100).bits, 16u);
@@ -142,11 +144,13 @@ TEST(QuantisingCodec, OptionsThatDoNotFitAreRefusedByName) {
   };
   EXPECT_EQ(refusal("compressor=quantise bits=4"), "accepted");
   EXPECT_EQ(refusal("compressor=quantise policy=gravac"), "accepted");
-  EXPECT_EQ(refusal("compressor=topk bits=4"), "options: bits is for compressor quantise or qsgd, 'topk' found");
+  EXPECT_EQ(refusal("compressor=topk bits=4"),
+            "options: bits is for compressor quantise or qsgd, 'topk' found");
   EXPECT_EQ(refusal("compressor=quantise bits=4 factor=8"),
             "options: bits and factor are both given; one follows from the other");
-  EXPECT_EQ(refusal("compressor=quantise bits=4 policy=progress"),
-            "options: bits is for policy static, 'progress' found; other policies choose the factor themselves");
+  EXPECT_EQ(
+      refusal("compressor=quantise bits=4 policy=progress"),
+      "options: bits is for policy static, 'progress' found; other policies choose the factor themselves");
   EXPECT_EQ(refusal("compressor=quantise values=fp16"),
             "options: values is for compressors that choose entries, 'quantise' found");
   EXPECT_EQ(refusal("compressor=quantise positions=int64"),

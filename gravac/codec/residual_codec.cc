@@ -133,8 +133,7 @@ void ResidualCodec::forget_sum() {
   }
   for (std::size_t s = 0; left && s < entered_.size(); ++s) {
     const Segment& segment = layout_.segments()[s];
-    if (entered_[s])
-      std::ranges::fill(residual().values().subspan(segment.begin, segment.size), 0.0f);
+    if (entered_[s]) std::ranges::fill(residual().values().subspan(segment.begin, segment.size), 0.0f);
   }
   if (!left) residual().set_zero();
 }

@@ -113,8 +113,8 @@ void SelectingCodec::restore(std::span<const double> numbers) {
   restart();
 }
 
-// Values, coded positions that are taken to be independent or 64-bit ones, and in each bucket the header of 48 bytes
-// (docs/wire_format.md).
+// Values, coded positions that are taken to be independent or 64-bit ones, and in each bucket the header of
+// 48 bytes (docs/wire_format.md).
 PayloadModel selecting_payloads(std::size_t entries, Values values, bool shared_positions,
                                 std::size_t buckets, Positions positions) {
   const auto n = static_cast<double>(entries);

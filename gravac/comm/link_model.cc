@@ -15,8 +15,8 @@ void LinkModel::learn(const Volume& volume, double seconds) {
   // The weight makes it a fit of relative errors. Absolute errors of large exchanges would drown the small
   // exchanges, which are the ones that show the latency. 1 us is the shortest time taken seriously.
   const double w = 1 / std::max(seconds * seconds, 1e-12);
-  // By the same weight, quick exchanges of the past would outvote slow ones for hundreds of steps after the link
-  // has become slower. So they then count as if they had been as slow.
+  // By the same weight, quick exchanges of the past would outvote slow ones for hundreds of steps after the
+  // link has become slower. So they then count as if they had been as slow.
   const double ratio = this->seconds(volume) / seconds;
   const double memory = kMemory * (became_slower(volume, seconds) ? ratio * ratio : 1);
   for (double* sum : {&rr_, &rb_, &bb_, &rt_, &bt_}) *sum *= memory;
@@ -28,8 +28,9 @@ void LinkModel::learn(const Volume& volume, double seconds) {
   solve();
 }
 
-// Whether this is the third exchange in a row that took twice as long as predicted. One or two may be chance: a
-// busy processor. Exchanges with far fewer bytes say nothing about the rate of the link, so they are passed over.
+// Whether this is the third exchange in a row that took twice as long as predicted. One or two may be chance:
+// a busy processor. Exchanges with far fewer bytes say nothing about the rate of the link, so they are passed
+// over.
 bool LinkModel::became_slower(const Volume& volume, double seconds) {
   constexpr double kFarLonger = 2, kInARow = 3, kFewer = 0.5;
   if (volume.bytes < kFewer * slow_bytes_) return false;

@@ -43,7 +43,8 @@ Link link_from_string(std::string_view text) {
 PacedComm::PacedComm(Comm& inner, const Link& link, Clock& clock)
     : inner_(inner), link_(link), clock_(clock), virtual_(dynamic_cast<VirtualClock*>(&clock)) {}
 
-// When this rank begins. Virtual clocks of ranks differ, so their times are exchanged, and the last one counts.
+// When this rank begins. Virtual clocks of ranks differ, so their times are exchanged, and the last one
+// counts.
 double PacedComm::begin() {
   prepare(inner_);
   const double now = clock_.now();

@@ -11,7 +11,8 @@ namespace gravac {
 
 // The network link of one rank. It sends and receives at the same time (full duplex).
 struct Link {
-  double bits_per_second = 0;  // of payload: TCP/IP and Ethernet headers take 5 % of what is written on a cable
+  double bits_per_second =
+      0;  // of payload: TCP/IP and Ethernet headers take 5 % of what is written on a cable
   double latency_seconds = 0;
 };
 
@@ -26,8 +27,8 @@ Link link_from_string(std::string_view text);
 //
 // With a VirtualClock no rank waits: the clocks of all ranks are moved to the time at which the operation
 // would have ended. With any other clock the calling thread sleeps until then. That costs no messages: an
-// operation is taken to begin when the last rank comes, which is its end minus the time that such an operation
-// takes if nobody is waited for, the shortest seen so far.
+// operation is taken to begin when the last rank comes, which is its end minus the time that such an
+// operation takes if nobody is waited for, the shortest seen so far.
 class PacedComm final : public Comm {
  public:
   PacedComm(Comm& inner, const Link& link, Clock& clock);

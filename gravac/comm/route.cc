@@ -25,8 +25,7 @@ Volume all_gather_volume(const Load& load) {
 // First each rank sends every other one its share of the payload. Then an all-gather of the sums.
 Volume reduce_scatter_volume(const Load& load) {
   const double others = load.ranks - 1;
-  return {(load.lengths_known ? 2 : 3) * others,
-          (1 + load.sums) * others / load.ranks * load.payload};
+  return {(load.lengths_known ? 2 : 3) * others, (1 + load.sums) * others / load.ranks * load.payload};
 }
 
 Volume shared_volume(const Load& load) {

@@ -24,9 +24,9 @@ struct Volume {
 // What an exchange has to move.
 struct Load {
   double ranks = 1;
-  double entries = 0;  // of the gradient
-  double payload = 0;  // bytes that each rank sends
-  double sums = 2;     // reduce_scatter: bytes of sums for each byte of a share
+  double entries = 0;      // of the gradient
+  double payload = 0;      // bytes that each rank sends
+  double sums = 2;         // reduce_scatter: bytes of sums for each byte of a share
   double all_reduces = 1;  // shared: how many follow each other
   // Payloads travel at a length that all ranks guessed before, so no round is needed to exchange lengths.
   bool lengths_known = false;

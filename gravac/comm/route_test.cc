@@ -30,7 +30,8 @@ TEST(Routes, AreReadBackFromTheirNames) {
 // Four ranks, a gradient of 1000 entries, payloads of 100 bytes.
 TEST(Routes, HaveVolumesThatFollowFromTheirRounds) {
   const auto expect = [](Route route, double rounds, double bytes, bool lengths_known = false) {
-    const Volume found = volume_of(route, {.ranks = 4, .entries = 1000, .payload = 100, .lengths_known = lengths_known});
+    const Volume found =
+        volume_of(route, {.ranks = 4, .entries = 1000, .payload = 100, .lengths_known = lengths_known});
     EXPECT_DOUBLE_EQ(found.rounds, rounds) << to_string(route);
     EXPECT_DOUBLE_EQ(found.bytes, bytes) << to_string(route);
   };

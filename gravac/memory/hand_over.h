@@ -11,9 +11,10 @@ namespace gravac {
 // steps' gradients already. Momentum on top of that averages over too long a time and costs accuracy, so an
 // SGD uses less of it in compressed steps. In dense steps it uses all of it.
 struct MomentumUse {
-  double share = 1;  // of the optimizer's momentum
-  double most = 1;   // momentum to use at most
-  double age = std::numeric_limits<double>::infinity();  // steps that the optimizer made before, in which momentum built up
+  double share = 1;                                      // of the optimizer's momentum
+  double most = 1;                                       // momentum to use at most
+  double age = std::numeric_limits<double>::infinity();  // steps that the optimizer made before, in which
+                                                         // momentum built up
 
   bool operator==(const MomentumUse&) const = default;
 };
@@ -25,9 +26,10 @@ struct MomentumUse {
 //   weights = weights - learning_rate * buffer          Nesterov: scale * S + momentum * buffer instead of
 //   buffer
 //
-// With less momentum the sum of all updates that come from one gradient would be smaller; the scale makes up for that.
-// Were the gradient the same in every step, the buffer would be what dense steps make it, in every step: also in the first
-// ones, where theirs still builds up. Without that, training would begin with steps several times too long.
+// With less momentum the sum of all updates that come from one gradient would be smaller; the scale makes up
+// for that. Were the gradient the same in every step, the buffer would be what dense steps make it, in every
+// step: also in the first ones, where theirs still builds up. Without that, training would begin with steps
+// several times too long.
 struct HandOver {
   double momentum = 0;
   double scale = 1;  // exactly 1 if the momentum is the optimizer's own

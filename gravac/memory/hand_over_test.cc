@@ -49,7 +49,8 @@ RC_GTEST_PROP(HandOver, AGradientMovesTheWeightsAsFarAsInDenseSteps, ()) {
   RC_ASSERT(std::abs(sum * (1 - momentum) - 1) < 1e-12);
 }
 
-// The same gradient in every step, from the first on: however much momentum each step uses, the buffer is that of a dense run.
+// The same gradient in every step, from the first on: however much momentum each step uses, the buffer is
+// that of a dense run.
 RC_GTEST_PROP(HandOver, KeepsTheBufferOfADenseRunForASteadyGradient, ()) {
   const double momentum = *rc::gen::inRange(0, 1000) / 1000.0;
   double dense = 0, handed = 0;

@@ -63,9 +63,7 @@ class AccordionPolicy final : public Policy {
   }
 
   PolicyState save() const override {
-    return {{"intervals", {static_cast<double>(intervals_)}},
-            {"factors", factors_},
-            {"norms", norms_}};
+    return {{"intervals", {static_cast<double>(intervals_)}}, {"factors", factors_}, {"norms", norms_}};
   }
   void load(const PolicyState& state) override {
     const StateReader reader(name(), state);

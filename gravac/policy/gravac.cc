@@ -4,10 +4,11 @@
 //
 // Read literally, the algorithm gets stuck in two places, so two things are ours:
 //   Trials. A dense step leaves no residual, and the gain of a gradient without a residual is far below what
-//   it settles at; so after one dense step all others would be dense, too. Here the minimum is sent for `trial`
-//   steps, whatever its gain, before epsilon counts; after falling to dense, the next trial is in the next window.
-//   Going back. Once the candidate has climbed past what epsilon allows, every step would be sent at the minimum,
-//   for good. Here it goes back to the best rung that met epsilon, and tries the next one every `retry` windows.
+//   it settles at; so after one dense step all others would be dense, too. Here the minimum is sent for
+//   `trial` steps, whatever its gain, before epsilon counts; after falling to dense, the next trial is in the
+//   next window. Going back. Once the candidate has climbed past what epsilon allows, every step would be
+//   sent at the minimum, for good. Here it goes back to the best rung that met epsilon, and tries the next
+//   one every `retry` windows.
 // With trial = 0 and retry = 0 the algorithm is the literal one.
 
 #include <algorithm>
@@ -74,7 +75,8 @@ class GravacPolicy final : public Policy {
   std::string_view name() const override { return "gravac"; }
   Needs needs() const override { return needs_of(options_.gain); }
 
-  // While the policy waits for its next trial there is nothing to measure: gains without a residual say little.
+  // While the policy waits for its next trial there is nothing to measure: gains without a residual say
+  // little.
   std::optional<Plan> plan() const override {
     if (waiting_) return std::nullopt;
     return Plan{options_.ladder[minimum_], options_.ladder[candidate_]};
@@ -181,8 +183,8 @@ class GravacPolicy final : public Policy {
     met_.assign(met_.size(), false);
   }
 
-  // A rung up; or, if the gain at the candidate was below epsilon in the whole window, back to the best rung below
-  // it that met epsilon, and up again after a few windows.
+  // A rung up; or, if the gain at the candidate was below epsilon in the whole window, back to the best rung
+  // below it that met epsilon, and up again after a few windows.
   void move_candidate() {
     const bool failed = candidate_ != minimum_ && !met_[candidate_];
     if (failed && options_.retry > 0) {
@@ -216,9 +218,9 @@ class GravacPolicy final : public Policy {
   }
 
   GravacOptions options_;
-  std::size_t minimum_ = 0, candidate_ = 0;   // rungs of the ladder
-  bool settled_ = false;                      // the climb is over
-  std::vector<bool> met_;                     // by rung: its gain was at least epsilon when it was last the candidate
+  std::size_t minimum_ = 0, candidate_ = 0;  // rungs of the ladder
+  bool settled_ = false;                     // the climb is over
+  std::vector<bool> met_;  // by rung: its gain was at least epsilon when it was last the candidate
   std::vector<Average> gains_, throughputs_;  // by rung; throughputs are times the gain
   bool waiting_ = false;                      // dense steps until the next trial
   std::size_t trial_left_ = 0;                // steps in which the minimum is sent whatever its gain
@@ -234,7 +236,8 @@ constexpr OptionInfo kOptions[] = {
      "Relative difference below which two gains or throughputs count as equal", 0, 1, false, true},
     {kPolicyOptions, "window", count, "STEPS", "500", "Steps between changes of the factors", 1},
     {kPolicyOptions, "trial", count, "STEPS", "",
-     "Steps that are compressed before the gain counts (default: a tenth of the window, at least 5); 0: as printed "
+     "Steps that are compressed before the gain counts (default: a tenth of the window, at least 5); 0: as "
+     "printed "
      "in the paper"},
     {kPolicyOptions, "retry", count, "WINDOWS", "4",
      "Windows after which a factor whose gain was too low is tried again; 0: never, as printed in the paper"},

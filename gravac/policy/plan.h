@@ -10,7 +10,7 @@ namespace gravac {
 // The two factors that a step measures. A factor of 10 means that one entry in ten is kept.
 struct Plan {
   double minimum = 1;
-  double candidate = 1;  // >= minimum
+  double candidate = 1;        // >= minimum
   std::size_t compressor = 0;  // which of the engine's compressors (EngineOptions::compressors)
 
   bool operator==(const Plan&) const = default;

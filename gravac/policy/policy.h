@@ -15,9 +15,8 @@
 
 namespace gravac {
 
-// Predicts the seconds of a step, dense or at a factor of one of the engine's compressors. The predictions are equal
-// on all ranks.
-// CostModel (costs.h) implements it; tests of policies make up their own.
+// Predicts the seconds of a step, dense or at a factor of one of the engine's compressors. The predictions
+// are equal on all ranks. CostModel (costs.h) implements it; tests of policies make up their own.
 class StepCosts {
  public:
   virtual ~StepCosts() = default;
@@ -118,9 +117,9 @@ std::size_t default_trial(std::size_t window);
 // The paper's smoothing for a number of ranks: ranks / 100, in [0.01, 1].
 double default_smoothing(std::size_t ranks);
 
-// Our own policy. What a step is worth at every factor of every compressor is known by law (rates.h); the cost model
-// predicts how long it takes; the policy takes the compressor and factor with the most progress per second, or dense
-// if none is at least a tenth better.
+// Our own policy. What a step is worth at every factor of every compressor is known by law (rates.h); the
+// cost model predicts how long it takes; the policy takes the compressor and factor with the most progress
+// per second, or dense if none is at least a tenth better.
 struct ProgressOptions {
   // A compressor that may be used, by its number in the engine, and the factors at which it may be used.
   struct Compressor {
@@ -128,9 +127,10 @@ struct ProgressOptions {
     std::vector<double> factors;
   };
   std::vector<Compressor> compressors = {{Law(), fine_ladder(1000)}};
-  double floor = 0.9;           // least rate of a step that is allowed, in [0, 1]
-  double tail_exponent = 1.25;  // of laws that go by the gain: gain(factor) = 1 / (1 + (factor / c0) ^ this), c0 learned
-  std::size_t interval = 10;    // steps between changes
+  double floor = 0.9;  // least rate of a step that is allowed, in [0, 1]
+  double tail_exponent =
+      1.25;  // of laws that go by the gain: gain(factor) = 1 / (1 + (factor / c0) ^ this), c0 learned
+  std::size_t interval = 10;  // steps between changes
 };
 std::unique_ptr<Policy> make_progress_policy(const ProgressOptions& options);
 

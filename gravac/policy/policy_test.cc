@@ -27,8 +27,8 @@ Send step(Policy& policy, double minimum_gain, double candidate_gain, double sam
   return sent;
 }
 
-// The algorithm as printed in the paper, with a window of one step and no smoothing, so that every step of a test
-// shows its effect at once.
+// The algorithm as printed in the paper, with a window of one step and no smoothing, so that every step of a
+// test shows its effect at once.
 GravacOptions options(std::vector<double> ladder) {
   return {.ladder = std::move(ladder), .window = 1, .trial = 0, .retry = 0, .smoothing = 1};
 }
@@ -155,8 +155,8 @@ TEST(GravacPolicy, AsPrintedStaysDenseForEverWhereFreshGradientsGainTooLittle) {
   for (int i = 0; i < 50; ++i) EXPECT_EQ(step(*policy, 0.5, 0.2), Send::dense);
 }
 
-// What a policy sends in some steps in which the gain depends on how long the residual could settle: `fresh` right
-// after a dense step, and `settled` from three compressed steps on.
+// What a policy sends in some steps in which the gain depends on how long the residual could settle: `fresh`
+// right after a dense step, and `settled` from three compressed steps on.
 std::vector<Send> settle(Policy& policy, double fresh, double settled, int steps) {
   std::vector<Send> all;
   int compressed = 0;
@@ -201,7 +201,8 @@ TEST(GravacPolicy, MeasuresNothingWhileItWaitsForATrial) {
   EXPECT_FALSE(policy->plan());
 }
 
-// The gain meets epsilon up to 40x. As printed, the candidate would climb to 1000x and every step be sent at 10x.
+// The gain meets epsilon up to 40x. As printed, the candidate would climb to 1000x and every step be sent at
+// 10x.
 TEST(GravacPolicy, GoesBackToTheBestFactorThatMetEpsilonAndTriesTheNextOneAgain) {
   GravacOptions o = options({10, 20, 40, 160, 1000});
   o.window = 3;
@@ -360,7 +361,8 @@ TEST(ProgressPolicy, LeavesDenseForTheBestFactorAfterTwoSteps) {
   MadeUpCosts costs;
   costs.per_entry = 100;
   costs.dense = 50;
-  const auto policy = make_progress_policy({.compressors = {{Law({{100, 1}, {1000, 0.8}}), fine_ladder(1000)}}});
+  const auto policy =
+      make_progress_policy({.compressors = {{Law({{100, 1}, {1000, 0.8}}), fine_ladder(1000)}}});
   run(*policy, costs, 10, 2);
   const double chosen = factor_of(*policy);
   EXPECT_GT(chosen, 100);
@@ -419,7 +421,8 @@ TEST(ProgressPolicy, CompressesOneDenseStepInTwoHundredToLearnWhatItCosts) {
   EXPECT_LE(compressed, 10);
 }
 
-// Equally fast but for 5 %, and worth the same on average: but on some models the higher factor is worth a tenth less.
+// Equally fast but for 5 %, and worth the same on average: but on some models the higher factor is worth a
+// tenth less.
 TEST(ProgressPolicy, PrefersWhatIsSureToALittleMoreSpeed) {
   MadeUpCosts costs;
   costs.per_entry = 0.2;
@@ -433,8 +436,8 @@ TEST(ProgressPolicy, PrefersWhatIsSureToALittleMoreSpeed) {
   }
 }
 
-// The price of 100x is 1 % below that of 30x, for steps that are worth 6 % less: too little to lose accuracy for, and no reason
-// to stay there.
+// The price of 100x is 1 % below that of 30x, for steps that are worth 6 % less: too little to lose accuracy
+// for, and no reason to stay there.
 TEST(ProgressPolicy, TakesTheSurestOfNearlyEqualPrices) {
   MadeUpCosts costs;
   costs.per_entry = 0.2;

@@ -1,11 +1,12 @@
-// Our own policy. Every compressor and factor has a rate, the dense steps that one of its steps is worth (rates.h),
-// and a predicted time. The policy takes the one with the least time per dense-equivalent step, by the rate of the models
-// that compression harms most: whether this model is one of them is not known, and losing accuracy is worse than losing time.
-// So of settings that cost nearly the same it takes the one whose steps are worth most.
+// Our own policy. Every compressor and factor has a rate, the dense steps that one of its steps is worth
+// (rates.h), and a predicted time. The policy takes the one with the least time per dense-equivalent step, by
+// the rate of the models that compression harms most: whether this model is one of them is not known, and
+// losing accuracy is worse than losing time. So of settings that cost nearly the same it takes the one whose
+// steps are worth most.
 //
 // Rates that were measured are read from their law. Where nothing was measured, the rate is taken to be
-// gain^(1/3), and the gain to be 1 / (1 + (factor / c0)^1.25), which is nearly so under error feedback: then one
-// number, c0, gives the rate at every factor, and it is learned from whatever factor is in use.
+// gain^(1/3), and the gain to be 1 / (1 + (factor / c0)^1.25), which is nearly so under error feedback: then
+// one number, c0, gives the rate at every factor, and it is learned from whatever factor is in use.
 
 #include <algorithm>
 #include <cmath>
@@ -44,8 +45,8 @@ class ProgressPolicy final : public Policy {
                 " found, a number above 1 expected");
       }
     }
-    require(options.tail_exponent > 0 && std::isfinite(options.tail_exponent), "progress policy: tail exponent ",
-            options.tail_exponent, " found, a number above 0 expected");
+    require(options.tail_exponent > 0 && std::isfinite(options.tail_exponent),
+            "progress policy: tail exponent ", options.tail_exponent, " found, a number above 0 expected");
     require(options.floor >= 0 && options.floor <= 1, "progress policy: floor ", options.floor,
             " found, 0 to 1 expected");
     require(options.interval >= 1, "progress policy: interval 0 found, at least 1 step expected");
@@ -70,8 +71,8 @@ class ProgressPolicy final : public Policy {
     return Send::candidate;
   }
 
-  // Moves early, too: the costs of the first steps say already whether the link is slow, and dense steps over a slow
-  // link are long.
+  // Moves early, too: the costs of the first steps say already whether the link is slow, and dense steps over
+  // a slow link are long.
   void record(const Outcome& outcome) override {
     ++steps_;
     const bool early = steps_ == kFirstMove || steps_ == 2 * kFirstMove;
@@ -107,21 +108,24 @@ class ProgressPolicy final : public Policy {
   std::unique_ptr<Policy> clone() const override { return std::make_unique<ProgressPolicy>(*this); }
 
  private:
-  static constexpr double kLearning = 0.05;     // weight of one step in the average of log c0
-  static constexpr std::size_t kFirstMove = 2;  // steps before the first decision; the first step allocates memory
-  static constexpr std::size_t kTrialEvery = 200;  // dense steps until one is compressed, to learn what that costs
+  static constexpr double kLearning = 0.05;  // weight of one step in the average of log c0
+  static constexpr std::size_t kFirstMove =
+      2;  // steps before the first decision; the first step allocates memory
+  static constexpr std::size_t kTrialEvery =
+      200;  // dense steps until one is compressed, to learn what that costs
   // A factor has to be cheaper than this times dense. The margin pays for errors of the model: dense is safe.
   static constexpr double kMuchFaster = 0.9;
-  // Prices that differ by less than this are equal: among such settings the policy takes the one that is worth most, and
-  // noise should not move it. Changing the compressor takes more, since nothing that was timed with one holds for another.
+  // Prices that differ by less than this are equal: among such settings the policy takes the one that is
+  // worth most, and noise should not move it. Changing the compressor takes more, since nothing that was
+  // timed with one holds for another.
   static constexpr double kClose = 1.03, kCloseToOther = 1.1;
   static constexpr double kNearlyEqual = 0.01;  // difference in worth that is no reason to move
 
   Setting next() const { return trial_.dense() ? current_ : trial_; }
   const Law& law(const Setting& setting) const { return options_.compressors[setting.compressor].law; }
 
-  // Solves gain = 1 / (1 + (factor / c0)^x) for log c0, and moves the estimate towards it. Gains of 0 and 1 have
-  // no finite solution.
+  // Solves gain = 1 / (1 + (factor / c0)^x) for log c0, and moves the estimate towards it. Gains of 0 and 1
+  // have no finite solution.
   void learn(double factor, double found) {
     const double clamped = std::clamp(found, 1e-6, 0.999);
     const double seen = std::log(factor) + std::log(clamped / (1 - clamped)) / options_.tail_exponent;
@@ -180,8 +184,8 @@ class ProgressPolicy final : public Policy {
   }
 
   ProgressOptions options_;
-  Setting current_, trial_;         // what steps are sent with; what the next one is sent with to learn its costs
-  double log_c0_ = std::log(10.0);  // gain 1/2 at factor 10, until measured
+  Setting current_, trial_;  // what steps are sent with; what the next one is sent with to learn its costs
+  double log_c0_ = std::log(10.0);           // gain 1/2 at factor 10, until measured
   std::size_t steps_ = 0, dense_steps_ = 0;  // dense ones since the last that was compressed
 };
 
@@ -191,27 +195,28 @@ constexpr OptionInfo kOptions[] = {
     {kPolicyOptions, "floor", number, "P", "0.9",
      "Lowest rate of a step that is allowed: how many dense steps it must be worth", 0, 1},
     {kPolicyOptions, "tail-exponent", number, "X", "1.25",
-     "Where no rate was measured, gain is taken to be 1 / (1 + (factor / c) ^ X), with c learned", 0, 1e3, true},
+     "Where no rate was measured, gain is taken to be 1 / (1 + (factor / c) ^ X), with c learned", 0, 1e3,
+     true},
 };
 constexpr SharedOption kShared[] = {{"factor-max"}, {"interval", "10"}};
 
 std::unique_ptr<Policy> from_options(const PolicyInput& input) {
   const OptionReader& options = input.options;
-  return make_progress_policy(
-      {.compressors = {input.compressors.begin(), input.compressors.end()},
-       .floor = options.number("floor"),
-       .tail_exponent = options.number("tail-exponent"),
-       .interval = options.number("interval", ProgressOptions().interval)});
+  return make_progress_policy({.compressors = {input.compressors.begin(), input.compressors.end()},
+                               .floor = options.number("floor"),
+                               .tail_exponent = options.number("tail-exponent"),
+                               .interval = options.number("interval", ProgressOptions().interval)});
 }
 
 }  // namespace
 
 std::vector<double> fine_ladder(double maximum) {
   constexpr double kLowest = 1.5;  // lowest factor worth trying
-  require(std::isfinite(maximum) && maximum >= kLowest, "ladder: maximum ", maximum, " found, at least ", kLowest,
-          " expected");
+  require(std::isfinite(maximum) && maximum >= kLowest, "ladder: maximum ", maximum, " found, at least ",
+          kLowest, " expected");
   std::vector<double> factors;
-  for (int i = 0; kLowest * std::exp2(i / 4.0) <= maximum; ++i) factors.push_back(kLowest * std::exp2(i / 4.0));
+  for (int i = 0; kLowest * std::exp2(i / 4.0) <= maximum; ++i)
+    factors.push_back(kLowest * std::exp2(i / 4.0));
   return factors;
 }
 

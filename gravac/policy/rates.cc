@@ -22,7 +22,8 @@ Law::Law(std::vector<RatePoint> points) : points_(std::move(points)) {
   for (const auto& [factor, rate, spread] : points_) {
     require(factor > before && std::isfinite(factor), "law: factor ", factor, " found after ", before);
     require(rate > 0 && rate <= 2, "law: rate ", rate, " found, above 0 and up to 2 expected");
-    require(spread >= 0 && spread < rate, "law: spread ", spread, " found, 0 to less than the rate ", rate, " expected");
+    require(spread >= 0 && spread < rate, "law: spread ", spread, " found, 0 to less than the rate ", rate,
+            " expected");
     before = factor;
   }
 }

@@ -16,8 +16,8 @@ inline constexpr Values kEveryValues[] = {Values::fp32, Values::fp16, Values::bf
 std::string_view to_string(Values values);
 Values values_from_string(std::string_view name);  // throws Error for an unknown name
 
-// How the positions of chosen entries are sent: in the shortest form there is, or as 64-bit integers, which is how the
-// paper's implementation and many others send them.
+// How the positions of chosen entries are sent: in the shortest form there is, or as 64-bit integers, which
+// is how the paper's implementation and many others send them.
 enum class Positions { coded, int64 };
 
 std::string_view to_string(Positions positions);

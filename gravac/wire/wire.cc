@@ -130,7 +130,8 @@ void Wire::append_int64_positions(SparseView sparse, const Stamp& stamp) {
   size_ += kInt64Bytes * sparse.size();
 }
 
-std::span<const std::byte> Wire::encode(SparseView sparse, const Stamp& stamp, Values values, Positions positions) {
+std::span<const std::byte> Wire::encode(SparseView sparse, const Stamp& stamp, Values values,
+                                        Positions positions) {
   const std::size_t count = sparse.size(), entries = stamp.entries;
   require(count <= entries, "wire: ", count, " positions found, at most ", entries, " expected");
   if (positions == Positions::int64) {
@@ -224,8 +225,8 @@ void Wire::read_int64_positions(std::span<const std::byte> bytes, const OpenMess
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     std::int64_t position;
     std::memcpy(&position, bytes.data() + kInt64Bytes * i, kInt64Bytes);
-    require(position >= least && position < std::int64_t{header.entries}, "wire: position ", position, " found, ", least,
-            " to ", header.entries, " expected");
+    require(position >= least && position < std::int64_t{header.entries}, "wire: position ", position,
+            " found, ", least, " to ", header.entries, " expected");
     positions_[i] = static_cast<std::uint32_t>(position);
     least = position + 1;
   }

@@ -8,7 +8,6 @@
 
 #include "gravac/wire/message.h"
 #include "gravac/wire/sparse.h"
-#include "gravac/wire/message.h"
 #include "gravac/wire/values.h"
 
 namespace gravac {

@@ -79,7 +79,8 @@ TEST(Wire, TakesTwelveBytesForAnEntryInThePapersForm) {
   Wire wire;
   for (const std::size_t stride : {1, 2, 100}) {
     const Sparse sparse = every(stride, 0, 8000);
-    EXPECT_EQ(wire.encode(sparse, {.entries = 8000}, Values::fp32, Positions::int64).size(), 48 + 12 * sparse.size());
+    EXPECT_EQ(wire.encode(sparse, {.entries = 8000}, Values::fp32, Positions::int64).size(),
+              48 + 12 * sparse.size());
   }
 }
 
@@ -95,9 +96,9 @@ TEST(Wire, RefusesInt64PositionsThatDoNotAscendWithinThePart) {
     seal_message(other);
     return other;
   };
-  for (const std::int64_t position : {std::int64_t{-1}, std::int64_t{3}, std::int64_t{9}, std::int64_t{100},
-                                      std::int64_t{1} << 32, std::numeric_limits<std::int64_t>::max(),
-                                      std::numeric_limits<std::int64_t>::min()}) {
+  for (const std::int64_t position :
+       {std::int64_t{-1}, std::int64_t{3}, std::int64_t{9}, std::int64_t{100}, std::int64_t{1} << 32,
+        std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::min()}) {
     EXPECT_THROW(wire.decode_add(with(2, position), stamp, 1, dense), Error) << position;
   }
   EXPECT_THROW(wire.decode_add(with(33, 100), stamp, 1, dense), Error) << "the last one";

@@ -19,8 +19,7 @@ namespace {
 // The means of a few steps, which any other way of exchanging the same gradients must give, too.
 // `sizes` and `rows` are those of the parameters; gradients[rank][step] are floats.
 std::vector<py::bytes> means(const std::vector<std::size_t>& sizes, const std::vector<std::size_t>& rows,
-                             const Options& options,
-                             const std::vector<std::vector<std::string>>& gradients) {
+                             const Options& options, const std::vector<std::vector<std::string>>& gradients) {
   Layout layout;
   for (std::size_t i = 0; i < sizes.size(); ++i) layout.add("ps." + std::to_string(i), sizes[i], rows[i]);
   std::vector<std::string> found;

@@ -14,7 +14,8 @@ int main() {
   std::atomic<int> right = 0;
   gravac::run_ranks(2, [&](gravac::Comm& comm) {
     gravac::SteadyClock clock;
-    const auto options = gravac::options_from_string("policy=static factor=100 exchange=all-gather values=fp32");
+    const auto options =
+        gravac::options_from_string("policy=static factor=100 exchange=all-gather values=fp32");
     const auto engine =
         gravac::make_aggregator(layout, gravac::make_setup(options, layout, comm.size()), comm, clock);
     std::vector<float> gradient(layout.entries(), 0.0f);

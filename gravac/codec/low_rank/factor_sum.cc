@@ -36,8 +36,8 @@ Traffic FactorSum::mean_of_halves(std::span<float> values, bool usable, std::uin
   }
   const Format format{values_ == Values::fp16 ? Scheme::fp16 : Scheme::bf16, 16};
   made->rest.assign(values.size(), 0.0f);
-  const QuantiseTotals totals = made->quantiser.quantise(0, made->quantiser.runs().size(), values, {}, format,
-                                                         {}, made->coder.codes());
+  const QuantiseTotals totals =
+      made->quantiser.quantise(0, made->quantiser.runs().size(), values, {}, format, {}, made->coder.codes());
   made->coder.set(values, made->rest, {});
   std::ranges::copy(values, contributed.empty() ? values.begin() : contributed.begin());
   const Order order{.sent = Send::candidate,

@@ -20,8 +20,8 @@ class FactorSum {
 
   // Replaces `values` by their mean over ranks, with equal bits on all ranks. What this rank added to the
   // sum is written to `contributed`, unless that is empty: with 16 bits it differs from `values` by rounding.
-  // `usable` false: this rank's numbers are bad. Then, or if the sum is too large for a float, Traffic::bad is
-  // true on all ranks. `number` tells the sums of one step apart. REQUIRES: the same size on all ranks.
+  // `usable` false: this rank's numbers are bad. Then, or if the sum is too large for a float, Traffic::bad
+  // is true on all ranks. `number` tells the sums of one step apart. REQUIRES: the same size on all ranks.
   Traffic mean(std::span<float> values, bool usable, std::uint64_t step, unsigned number,
                std::span<float> contributed = {});
 

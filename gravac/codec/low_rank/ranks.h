@@ -6,8 +6,8 @@
 
 namespace gravac {
 
-// Between factors, in which policies think, and ranks, in which PowerSGD does. All matrices of a gradient have
-// the same rank: with ranks of their own at equal volume, small layers would starve.
+// Between factors, in which policies think, and ranks, in which PowerSGD does. All matrices of a gradient
+// have the same rank: with ranks of their own at equal volume, small layers would starve.
 
 // Whether two factors of `rank` columns are less than the matrix itself. If not, it travels whole, as vectors
 // do.

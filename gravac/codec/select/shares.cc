@@ -14,7 +14,8 @@ Shares::Shares() {
   }
 }
 
-std::pair<std::size_t, std::size_t> Shares::of(std::size_t rank, std::size_t ranks, std::size_t entries) const {
+std::pair<std::size_t, std::size_t> Shares::of(std::size_t rank, std::size_t ranks,
+                                               std::size_t entries) const {
   const auto end_of = [&](std::size_t shares) {
     const double at = static_cast<double>(shares * (cuts_.size() - 1)) / static_cast<double>(ranks);
     const auto below = std::min(static_cast<std::size_t>(at), cuts_.size() - 2);
@@ -47,8 +48,8 @@ void Shares::learn(std::span<const float> mean) {
 }
 
 void Shares::check(std::span<const double> numbers) {
-  require(numbers.size() == kNumbers, "checkpoint: ", numbers.size(), " cuts between shares found, ", kNumbers,
-          " expected");
+  require(numbers.size() == kNumbers, "checkpoint: ", numbers.size(), " cuts between shares found, ",
+          kNumbers, " expected");
   double before = 0;
   for (const double cut : numbers) {
     require(cut >= before && cut <= 1, "checkpoint: a cut between shares at ", cut, " found, ", before,

@@ -35,8 +35,8 @@ class SparseCoder final : public Coder {
     return wire_.decode_add(message, part, scale, dense);
   }
   void arrives() override;
-  // The largest sums: of all ranks together twice as many as one rank has sent, and of each rank as many more as more
-  // entries arrived for its part.
+  // The largest sums: of all ranks together twice as many as one rank has sent, and of each rank as many more
+  // as more entries arrived for its part.
   std::span<const std::byte> encode_sums(std::span<const float> sums, const Stamp& part, std::size_t ranks,
                                          std::size_t arrived) override;
   void sums_arrived(std::uint64_t step, std::span<const float> mean) override;

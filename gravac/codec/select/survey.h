@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "gravac/codec/select/selector.h"
 #include "gravac/codec/select/histogram.h"
+#include "gravac/codec/select/selector.h"
 #include "gravac/codec/select/settle.h"
 #include "gravac/util/buffer.h"
 #include "gravac/util/kernels.h"
