@@ -6,6 +6,7 @@
 #include <string>
 #include <type_traits>
 #include <typeinfo>
+#include <unordered_map>
 
 #include "gravac/config.h"
 #include "gravac/util/require.h"
@@ -224,10 +225,27 @@ StepReport TorchAggregator::aggregate(double samples) {
   return report;
 }
 
+// For the steps after this one, whose gradients have been aggregated already: one step late, which matters
+// little.
+void TorchAggregator::follow_rates(torch::optim::Optimizer& optimizer) {
+  std::unordered_map<const void*, double> rates;
+  for (auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& parameter : group.params()) {
+      rates[parameter.unsafeGetTensorImpl()] = group.options().get_lr();
+    }
+  }
+  std::vector<double> by_segment;  // 0 for parameters that the optimizer does not have
+  for (const torch::Tensor& parameter : model_.parameters()) {
+    by_segment.push_back(rates[parameter.unsafeGetTensorImpl()]);
+  }
+  engine_->learning_rates(by_segment);
+}
+
 void TorchAggregator::step(torch::optim::Optimizer& optimizer) {
   const torch::NoGradGuard no_grad;
   std::vector<std::unique_ptr<HandedOver>> groups;
   if (typeid(optimizer) == typeid(torch::optim::SGD)) {  // subclasses may compute something else
+    follow_rates(optimizer);
     for (auto& group : optimizer.param_groups()) {
       groups.push_back(std::make_unique<HandedOver>(group, optimizer, momentum_));
     }

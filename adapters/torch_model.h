@@ -32,6 +32,9 @@ class TorchModel {
   std::span<float> weights() { return span_of(weights_); }
   std::span<float> gradient() { return span_of(gradient_); }
 
+  // In the order of the segments.
+  const std::vector<torch::Tensor>& parameters() const { return parameters_; }
+
   void zero_gradient();
 
   // To be called after backward. A gradient that torch has put elsewhere, as it does after zero_grad()
@@ -84,13 +87,15 @@ class TorchAggregator {
 
   // optimizer.step(), in which a torch::optim::SGD uses as much of its momentum as is right for the last
   // aggregate() (memory/hand_over.h). The options of its parameter groups change for the time of the call
-  // only. Other optimizers just step.
+  // only; the engine learns its learning rates (Engine::learning_rates). Other optimizers just step.
   void step(torch::optim::Optimizer& optimizer);
 
   TorchModel& model() { return model_; }
   Engine& engine() { return *engine_; }
 
  private:
+  void follow_rates(torch::optim::Optimizer& optimizer);
+
   SteadyClock clock_;
   TorchModel model_;
   std::unique_ptr<Engine> engine_;

@@ -287,6 +287,31 @@ TEST(TorchAggregator, StepsAsTheOptimizerDoesInDenseStepsAndWithoutHandOver) {
   }
 }
 
+TEST(TorchAggregator, KeepsLessOfOldGradientsWhereTheLearningRateOfTheirGroupRises) {
+  Pair net;
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (const torch::Tensor& p : {net.b, net.a}) {
+    groups.emplace_back(std::vector{p}, std::make_unique<torch::optim::SGDOptions>(0.1));
+  }
+  torch::optim::SGD optimizer(groups, torch::optim::SGDOptions(0.1));
+  run_ranks(1, [&](Comm& comm) {
+    TorchAggregator gravac(net, "policy=static factor=10 granularity=layer values=fp32 exchange=all-gather",
+                           comm);
+    const auto step = [&](float gradient) {
+      net.a.mutable_grad() = torch::full({40, 5}, gradient);
+      net.b.mutable_grad() = torch::full({100}, gradient);
+      gravac.aggregate(1);
+      gravac.step(optimizer);
+    };
+    step(1);
+    static_cast<torch::optim::SGDOptions&>(optimizer.param_groups()[1].options()).lr(0.4);  // of net.a
+    step(0);
+    step(0);
+    EXPECT_EQ(net.a.grad().max().item<float>(), 0.25f);
+    EXPECT_EQ(net.b.grad().max().item<float>(), 1.0f);
+  });
+}
+
 TEST(TorchAggregator, LetsAdamTakeTheMeanAsItIs) {
   Pair ours, theirs;
   torch::optim::AdamW a(ours.parameters()), b(theirs.parameters());

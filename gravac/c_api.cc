@@ -198,6 +198,13 @@ int gravac_pause(gravac_aggregator* g) {
   });
 }
 
+int gravac_learning_rate(gravac_aggregator* g, double rate) {
+  return guarded([&] {
+    require(g, "gravac_learning_rate: a pointer is NULL");
+    g->engine->learning_rates({&rate, 1});
+  });
+}
+
 int gravac_learning_rate_dropped(gravac_aggregator* g) {
   return guarded([&] {
     require(g, "gravac_learning_rate_dropped: a pointer is NULL");

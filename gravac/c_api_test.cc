@@ -121,6 +121,23 @@ TEST(CApi, TellsPoliciesThatTheLearningRateDropped) {
   gravac_destroy(g);
 }
 
+TEST(CApi, KeepsLessOfOldGradientsWhereTheLearningRateRises) {
+  const char* name = "a";
+  const size_t entries = 10;
+  gravac_aggregator* g =
+      gravac_create("policy=static factor=10 values=fp32 exchange=all-gather", &name, &entries, 1, nullptr);
+  ASSERT_NE(g, nullptr) << gravac_error();
+  std::vector<float> gradient = {8, 4, 0, 0, 0, 0, 0, 0, 0, 0};
+  EXPECT_EQ(gravac_learning_rate(g, 0.1), 0);
+  EXPECT_EQ(gravac_step(g, gradient.data(), 1), 0) << gravac_error();  // sends the 8, keeps the 4
+  EXPECT_EQ(gravac_learning_rate(g, 0.2), 0);
+  gradient.assign(entries, 0.0f);
+  EXPECT_EQ(gravac_step(g, gradient.data(), 1), 0) << gravac_error();
+  EXPECT_EQ(gradient[1], 2);
+  EXPECT_NE(gravac_learning_rate(nullptr, 0.1), 0);
+  gravac_destroy(g);
+}
+
 TEST(CApi, SaveWithTooLittleRoomSaysHowMuchIsNeeded) {
   const char* name = "a";
   const size_t entries = 10;

@@ -229,8 +229,8 @@ Law law_of(const CompressorInfo& info, const OptionReader& reader, const Layout&
     if (factor > 1) points.push_back({factor, one.rate, one.spread});
   }
   std::ranges::sort(points, {}, &RatePoint::factor);
-  const auto [first, last] = std::ranges::unique(points, {}, &RatePoint::factor);
-  points.erase(first, last);
+  const auto same = [](const RatePoint& a, const RatePoint& b) { return a.factor == b.factor; };
+  points.erase(std::unique(points.begin(), points.end(), same), points.end());
   return points.empty() ? Law() : Law(std::move(points));
 }
 

@@ -21,7 +21,8 @@ namespace gravac {
 //   StepReport report = engine->finish(samples);      every gradient is the mean now
 //
 // In = out + kept: what is not sent in a step is kept and added to the next gradient, so over any run
-// the gradients of all ranks add up to the means times the number of ranks plus what ranks still keep.
+// the gradients of all ranks add up to the means times the number of ranks plus what ranks still keep. (If
+// learning_rates() tells of a rate that rises, what is kept shrinks as the rate rises.)
 //
 // Bad numbers: an infinity or NaN on any rank makes the step bad on all of them. The raw gradients then
 // go out, so that the caller sees the bad numbers and skips the step, as with mixed precision; nothing
@@ -59,6 +60,14 @@ class Engine {
   // The caller's gradients are `ratio` times as large from now on, because its loss is scaled by another
   // number; what is kept is scaled, too. Between steps, on all ranks.
   virtual void rescale(float ratio) = 0;
+
+  // The learning rates of the steps to come: one for each segment, or one for all of them. A gradient is kept
+  // for later steps, and should then not count for more than it would have in its own: where the rate has
+  // risen since, as in a warm-up, what is kept is scaled down. Where the rate falls nothing changes, as
+  // nothing does in an SGD's momentum. Rates that are not above 0, or not finite, say nothing. Between steps,
+  // on all ranks; costs a pass over what is kept, but only once the rate has risen by 5 %. Does nothing if
+  // EngineOptions::hand_over is false. Throws Error for another number of rates.
+  virtual void learning_rates(std::span<const double> rates) = 0;
 
   // The caller's schedule has lowered the learning rate: some policies compress less for a while. Between
   // steps, on all ranks.

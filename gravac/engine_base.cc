@@ -57,7 +57,8 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
       options_(setup.options),
       comm_(comm),
       clock_(clock),
-      round_(layout, std::max<std::size_t>(buckets.size(), 1), std::move(setup.policy), setup.options, comm) {
+      round_(layout, std::max<std::size_t>(buckets.size(), 1), std::move(setup.policy), setup.options, comm),
+      rates_(layout.segments().size(), 0.0) {
   options_.whole = std::make_shared<const Layout>(layout);
   require(options_.stored_as.empty() || options_.stored_as.size() == layout.segments().size(), name, ": ",
           options_.stored_as.size(), " types of gradients found, ", layout.segments().size(), " expected");
@@ -164,6 +165,27 @@ void EngineBase::rescale(float ratio) {
   round_.rescale(ratio);
 }
 
+// Rates may change a little on every step. A pass over the residual for each of those would make a step half
+// as long again, so it is left alone until the rate has risen by so much that it matters.
+void EngineBase::learning_rates(std::span<const double> rates) {
+  constexpr double kMuch = 1.05;
+  require(rates.size() == 1 || rates.size() == rates_.size(), name_, ": ", rates.size(),
+          " learning rates found, 1 or ", rates_.size(), " expected");
+  if (!options_.hand_over) return;
+  for (const Part& part : parts_) {
+    Memory& residual = *part.codec->memories()[0];
+    std::size_t end = 0;
+    for (const std::size_t s : part.segments) {
+      const std::size_t size = layout_.segments()[s].size, begin = std::exchange(end, end + size);
+      const double rate = rates[rates.size() == 1 ? 0 : s], before = rates_[s];
+      const bool rises = before > 0 && rate > before;
+      if (!(rate > 0) || !std::isfinite(rate) || (rises && rate < kMuch * before)) continue;
+      if (rises) residual.scale(begin, size, static_cast<float>(before / rate));
+      rates_[s] = rate;
+    }
+  }
+}
+
 // What the buckets hold of a memory, in the order of the layout.
 std::vector<float> EngineBase::gather_memory(std::size_t number) {
   std::vector<float> all;
@@ -184,6 +206,8 @@ Checkpoint EngineBase::save() {
   Checkpoint checkpoint;
   round_.save(checkpoint);
   checkpoint.add(name_, own_numbers());
+  const bool told = std::ranges::any_of(rates_, [](double rate) { return rate > 0; });
+  if (told) checkpoint.add("learning rates", std::span<const double>(rates_));
   std::vector<double> codecs;
   for (const Part& part : parts_) {
     const std::vector<double> numbers = part.codec->numbers();
@@ -205,6 +229,11 @@ void EngineBase::load(const Checkpoint& checkpoint) {
   auto round = round_.read(checkpoint);
   const std::vector<double> own = checkpoint.numbers(name_), codecs = checkpoint.numbers("codecs");
   check_own(own);
+  const std::vector<double> rates = checkpoint.has("learning rates")
+                                        ? checkpoint.numbers("learning rates", rates_.size())
+                                        : std::vector<double>(rates_.size());
+  require(std::ranges::all_of(rates, [](double x) { return std::isfinite(x) && x >= 0; }),
+          "checkpoint: 'learning rates' holds numbers below 0, infinities or NaN");
   // Codecs of the compressor in use when the state was saved, if that is another.
   std::vector<std::unique_ptr<Codec>> others;
   if (round->compressor != compressor_) others = make_codecs(round->compressor);
@@ -232,6 +261,7 @@ void EngineBase::load(const Checkpoint& checkpoint) {
   }
 
   compressor_ = round->compressor;
+  rates_ = rates;
   round_.adopt(std::move(round));
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (!others.empty()) parts_[i].codec = std::move(others[i]);
@@ -239,9 +269,9 @@ void EngineBase::load(const Checkpoint& checkpoint) {
     for (std::size_t m = 0; m < memories.size(); ++m) {
       std::vector<float> mine;
       each_segment(parts_[i], [&](const Segment& segment, std::size_t) {
-        const auto from = memories[m].begin() + static_cast<std::ptrdiff_t>(segment.begin);
-        if (!memories[m].empty())
-          mine.insert(mine.end(), from, from + static_cast<std::ptrdiff_t>(segment.size));
+        if (memories[m].empty()) return;
+        const auto values = memories[m].subspan(segment.begin, segment.size);
+        mine.insert(mine.end(), values.begin(), values.end());
       });
       parts_[i].codec->memories()[m]->assign(mine);
     }

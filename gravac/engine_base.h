@@ -19,6 +19,7 @@ class EngineBase : public Engine {
   void request_stop() override { round_.request_stop(); }
   void pause() override { ended_ = clock_.now(); }
   void rescale(float ratio) override;
+  void learning_rates(std::span<const double> rates) override;
   void learning_rate_dropped() override { round_.policy().learning_rate_dropped(); }
   Checkpoint save() override;
   void load(const Checkpoint& checkpoint) override;
@@ -72,6 +73,7 @@ class EngineBase : public Engine {
 
  private:
   std::size_t compressor_ = 0;  // of the codecs, by number
+  std::vector<double> rates_;   // of each segment: the learning rate that its residual suits; 0: not known
   std::vector<std::unique_ptr<Codec>> make_codecs(std::size_t compressor) const;
   template <class Visit>
   void each_segment(const Part& part, const Visit& visit) const;

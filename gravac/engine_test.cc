@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <limits>
@@ -534,6 +535,135 @@ TEST(Engine, AChangeOfCompressorTakesAlongWhatIsKeptAndResumesToTheBit) {
     for (std::size_t i = 0; i < 2300; ++i)
       ASSERT_NEAR(in[i], out[i] + kept[i], 1e-3) << i << " " << overlapped;
   }
+}
+
+// An engine of one rank that sends one entry in ten of each segment, and the sum of all it hands out.
+class Fed {
+ public:
+  Fed(const Layout& layout, bool overlapped, const std::string& options, Comm& comm)
+      : buckets_(overlapped ? bucket_each(layout) : std::vector<Bucket>{{0, 1}}) {
+    EngineSetup setup = make_setup(
+        options_from_string("policy=static factor=10 granularity=layer values=fp32 exchange=all-gather " +
+                            options),
+        layout, 1);
+    engine_ = overlapped ? make_overlap(layout, buckets_, std::move(setup), comm, clock_)
+                         : make_aggregator(layout, std::move(setup), comm, clock_);
+  }
+  Engine& operator*() { return *engine_; }
+  Engine* operator->() { return engine_.get(); }
+
+  // Two segments of 100 entries.
+  std::vector<float> step(std::vector<float> gradient) {
+    for (std::size_t b = 0; b < buckets_.size(); ++b) {
+      engine_->ready(b, buckets_.size() == 1 ? std::span(gradient)
+                                             : std::span(gradient).subspan(100 * buckets_[b][0], 100));
+    }
+    engine_->finish(1);
+    return gradient;
+  }
+  // The mean of all that is kept, segment by segment: gradients are equal to 1, so it says by what they are
+  // scaled.
+  std::array<double, 2> kept() {
+    const std::vector<float> all = testing::residual_of(*engine_);
+    return {std::accumulate(all.begin(), all.begin() + 100, 0.0) / 90,
+            std::accumulate(all.begin() + 100, all.end(), 0.0) / 90};
+  }
+
+ private:
+  std::vector<Bucket> buckets_;
+  VirtualClock clock_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST(Engine, WhatIsKeptCountsNoMoreThanInItsOwnStepWhereTheLearningRateRises) {
+  const Layout layout = layout_of({100, 100});
+  for (const bool overlapped : {false, true}) {
+    run_ranks(1, [&](Comm& comm) {
+      Fed fed(layout, overlapped, "", comm);
+      const auto rates = [&](double first, double second) {
+        fed->learning_rates(std::vector{first, second});
+        return fed.kept();
+      };
+      rates(0.1, 0.2);
+      fed.step(std::vector<float>(200, 1.0f));  // 10 entries of each segment go, 90 stay
+      using Scales = std::array<double, 2>;
+      EXPECT_EQ(rates(0.1, 0.2), (Scales{1, 1}));
+      EXPECT_EQ(rates(0.4, 0.2), (Scales{0.25, 1}));         // each segment by its own rate
+      EXPECT_EQ(rates(0.1, 0.1), (Scales{0.25, 1}));         // a lower rate changes nothing,
+      EXPECT_EQ(rates(0.1, 0.2), (Scales{0.25, 0.5}));       // and counts from then on
+      EXPECT_EQ(rates(0.104, 0.2), (Scales{0.25, 0.5}));     // too little to be worth a pass,
+      EXPECT_NEAR(rates(0.108, 0.2)[0], 0.25 / 1.08, 1e-6);  // but nothing is forgotten
+      EXPECT_EQ(rates(0, -1), rates(0, std::numeric_limits<double>::infinity()));
+      EXPECT_NEAR(rates(0.216, 0.2)[0], 0.125 / 1.08, 1e-6);
+      EXPECT_EQ(fed.kept()[1], 0.5);
+    });
+  }
+}
+
+// Dense at the start, and once more in step 130.
+TEST(Engine, TakesMomentumBackAsTheResidualGrowsOlder) {
+  struct MostlySparse final : Policy {
+    std::string_view name() const override { return "mostly sparse"; }
+    std::optional<Plan> plan() const override {
+      return steps == 0 || steps == 130 ? std::nullopt : std::optional(Plan{100, 100});
+    }
+    Send decide(const Energy&) override {
+      return plan() ? (++steps, Send::candidate) : (++steps, Send::dense);
+    }
+    void record(const Outcome&) override {}
+    PolicyState save() const override { return {}; }
+    void load(const PolicyState&) override {}
+    std::unique_ptr<Policy> clone() const override { return std::make_unique<MostlySparse>(*this); }
+    int steps = 0;
+  };
+  const Layout layout = layout_of({10'000});
+  run_ranks(1, [&](Comm& comm) {
+    VirtualClock clock;
+    const auto engine = make_aggregator(layout, {std::make_unique<MostlySparse>(), {}}, comm, clock);
+    for (int s = 0; s < 150; ++s) {
+      std::vector<float> gradient(10'000);
+      if (s == 60) gradient[0] = kNaN;  // a bad step, which does not count
+      engine->ready(0, gradient);
+      const StepReport report = engine->finish(1);
+      const int since_dense = s <= 60 ? s - 1 : s < 131 ? s - 2 : s - 132;
+      const double share =
+          s == 60 || report.sent == Send::dense ? 1 : 1 - 0.44 * std::min(1.0, since_dense / 100.0);
+      EXPECT_NEAR(report.momentum.share, share, 1e-12) << s;
+      EXPECT_EQ(report.sent == Send::dense, s == 0 || s == 60 || s == 131) << s;
+    }
+  });
+}
+
+TEST(Engine, GoesOnToTheBitInAWarmUp) {
+  const Layout layout = layout_of({100, 100});
+  for (const bool overlapped : {false, true}) {
+    run_ranks(1, [&](Comm& comm) {
+      Fed whole(layout, overlapped, "", comm), again(layout, overlapped, "", comm);
+      std::mt19937 random(1);
+      for (int s = 0; s < 20; ++s) {
+        std::vector<float> gradient(200);
+        for (float& value : gradient) value = std::normal_distribution<float>()(random);
+        const double rate = 0.01 * (1 + s);
+        again->load(whole->save());
+        whole->learning_rates({&rate, 1});
+        again->learning_rates({&rate, 1});
+        ASSERT_EQ(whole.step(gradient), again.step(gradient)) << s;
+      }
+    });
+  }
+}
+
+TEST(Engine, IsNotConcernedWithLearningRatesWithoutHandOver) {
+  const Layout layout = layout_of({100, 100});
+  run_ranks(1, [&](Comm& comm) {
+    Fed fed(layout, false, "hand-over=as-is", comm);
+    for (const double rate : {0.1, 0.2}) {
+      fed->learning_rates({&rate, 1});
+      fed.step(std::vector<float>(200, rate < 0.2 ? 1.0f : 0.0f));
+    }
+    EXPECT_NEAR(fed.kept()[0], 80.0 / 90, 1e-6);
+    EXPECT_THROW(fed->learning_rates(std::vector{0.1, 0.1, 0.1}), Error);
+  });
 }
 
 TEST(Engine, RefusesCallsThatMakeNoSense) {

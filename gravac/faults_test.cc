@@ -223,10 +223,10 @@ TEST_P(EveryEngine, SurvivesAnySequenceOfFaults) {
     Balance balance;
     std::vector<std::vector<float>> history(kRanks);
     testing::Ledger ledger(kRanks);
-    run_ranks(kRanks, [&](Comm& inner) {
+    run_ranks(kRanks, [&, overlapped = overlapped, with_unused = with_unused](Comm& inner) {
       testing::Checked comm(inner, ledger);
       testing::Computing clock;
-      EngineSetup setup = make_setup(options_from_string(options), shape().layout, kRanks);
+      EngineSetup setup = make_setup(given, shape().layout, kRanks);
       if (erratic) setup.policy = std::make_unique<Erratic>(seed);
       setup.options.hold_unused = with_unused;
       Driver driver(std::move(setup), overlapped, comm, clock);

@@ -76,6 +76,12 @@ int gravac_load(gravac_aggregator* g, const void* data, size_t size);
  * pause is over. Long pauses are recognised without it. */
 int gravac_pause(gravac_aggregator* g);
 
+/* The learning rate of the steps to come. Where it rises, as in a warm-up, what is kept of earlier gradients
+ * is scaled down, so that it does not count for more than it would have in its own step. Without this call
+ * the rate is taken to be constant. To be called before any step for which the rate may have changed, on all
+ * ranks. */
+int gravac_learning_rate(gravac_aggregator* g, double rate);
+
 /* The schedule has lowered the learning rate: some policies (accordion) compress less for a while. To be
  * called between steps, on all ranks. */
 int gravac_learning_rate_dropped(gravac_aggregator* g);

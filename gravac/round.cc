@@ -227,7 +227,13 @@ MomentumUse Round::momentum_use(const Order& order) const {
   if (options_.effective_momentum) return {.most = *options_.effective_momentum, .age = age};
   // With the momentum memory what is sent is the whole update. Without feedback nothing is sent late.
   if (!options_.hand_over || options_.momentum || !options_.step.feedback) return {};
-  return {.share = compressor_info(options_.compressor(compressor())).momentum_share(order.factor),
+  // After a dense step nothing is kept, and what is sent is new; the residual grows older step by step, and
+  // as it does momentum is taken back. At once would be too early: with little momentum and the scale that
+  // makes up for it an SGD becomes unstable at a much lower curvature, which at the start of training threw
+  // resnet20 back (docs/results.md).
+  constexpr double kSettling = 100;
+  const double share = compressor_info(options_.compressor(compressor())).momentum_share(order.factor);
+  return {.share = std::lerp(1.0, share, std::min(1.0, static_cast<double>(state_->since_dense) / kSettling)),
           .age = age};
 }
 
@@ -289,6 +295,7 @@ void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, co
     static const Law by_gain;
     const Law& law = options_.laws.empty() ? by_gain : options_.laws.at(compressor());
     state_->effective += sparse ? law.rate(order->factor, state_->own.gain) : 1;
+    state_->since_dense = sparse ? state_->since_dense + 1 : 0;
     end_watch();
   } else {
     state_->own = {};  // a bad step teaches nothing
@@ -313,8 +320,9 @@ void Round::save(Checkpoint& checkpoint) const {
   for (const auto& [key, value] : facts()) checkpoint.add("fact/" + key, value);
   checkpoint.add("fact/rank", std::to_string(comm_.rank()));
   checkpoint.add(
-      "round", std::vector<double>{static_cast<double>(state_->steps), static_cast<double>(state_->bad_steps),
-                                   static_cast<double>(state_->decided)});
+      "round",
+      std::vector<double>{static_cast<double>(state_->steps), static_cast<double>(state_->bad_steps),
+                          static_cast<double>(state_->decided), static_cast<double>(state_->since_dense)});
   const State::Own& own = state_->own;
   const StepTimes& times = own.times;
   checkpoint.add(
@@ -341,11 +349,14 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
     require(theirs == value, "checkpoint: ", key, " is ", theirs, " there and ", value, " here");
   }
   auto state = std::make_unique<State>(State{.policy = policy().clone(), .costs = costs()});
-  const std::vector<double> round = checkpoint.numbers("round", 3), last = checkpoint.numbers("last", 15),
+  std::vector<double> round = checkpoint.numbers("round");
+  if (round.size() == 3) round.push_back(0);  // earlier versions did not count the steps since a dense one
+  require(round.size() == 4, "checkpoint: 'round' has ", round.size(), " numbers, 4 expected");
+  const std::vector<double> last = checkpoint.numbers("last", 15),
                             compressor = checkpoint.numbers("compressor", 3);
   const auto counts = [](double x) { return x >= 0 && x <= 9e15; };
-  require(counts(round[0]) && counts(round[1]), "checkpoint: 'round' has ", round[0], " steps and ", round[1],
-          " bad ones");
+  require(counts(round[0]) && counts(round[1]) && counts(round[3]), "checkpoint: 'round' has ", round[0],
+          " steps, ", round[1], " bad ones, and ", round[3], " since a dense one");
   require(std::ranges::all_of(last, [](double x) { return std::isfinite(x) && x >= 0; }),
           "checkpoint: 'last' has numbers that are no times");
   require(round[2] >= 0 && round[2] <= 2, "checkpoint: 'round' names an unknown decision");
@@ -361,6 +372,7 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
   state->steps = static_cast<std::uint64_t>(round[0]);
   state->bad_steps = static_cast<std::uint64_t>(round[1]);
   state->decided = static_cast<Send>(static_cast<int>(round[2]));
+  state->since_dense = static_cast<std::uint64_t>(round[3]);
   state->own = {.known = last[0] != 0,
                 .times = {.compute = last[4],
                           .compress = last[5],

@@ -92,8 +92,9 @@ class Round {
     std::uint64_t steps = 0, bad_steps = 0;
     Send decided = Send::dense;  // by the last good step
     std::size_t compressor = 0;
-    double effective = 0;  // dense steps that all good steps so far were worth
-    struct Own {           // the step before as this rank saw it, which the next message tells
+    std::uint64_t since_dense = 0;  // good steps that were compressed since the last dense one
+    double effective = 0;           // dense steps that all good steps so far were worth
+    struct Own {                    // the step before as this rank saw it, which the next message tells
       bool known = false;
       StepTimes times;
       double samples = 0;

@@ -295,6 +295,10 @@ PYBIND11_MODULE(_engine, m) {
       .def(
           "rescale", [](Session& session, float ratio) { session.engine().rescale(ratio); }, released)
       .def(
+          "learning_rates",
+          [](Session& session, const std::vector<double>& rates) { session.engine().learning_rates(rates); },
+          released)
+      .def(
           "learning_rate_dropped", [](Session& session) { session.engine().learning_rate_dropped(); },
           released)
       .def("compare", &Session::compare, released)

@@ -252,12 +252,12 @@ struct Outcome {
   bool killed = false;    // we have killed the remaining workers
 
   void worker_ended(std::size_t rank, int status, double limit) {
+    if (deadline == 0) deadline = now_seconds() + limit;
     if (status == 0) return;
     const int code = exit_code(status);
     if (failed == 0) first = rank;
     if (failed == 0) failed = code;
     if (rank == 0) failed_0 = code;
-    if (deadline == 0) deadline = now_seconds() + limit;
     if (!WIFSIGNALED(status) || killed || signal != 0) return;
     std::fprintf(stderr, "gravac: worker %zu was killed by signal %d (%s)\n", rank, WTERMSIG(status),
                  strsignal(WTERMSIG(status)));
@@ -334,9 +334,8 @@ int run_workers(const Launch& launch) {
     workers.reap([&](std::size_t rank, int status) { outcome.worker_ended(rank, status, limit); });
     if (outcome.deadline == 0 || outcome.killed || now_seconds() < outcome.deadline) continue;
     if (workers.running() == 0) break;
-    std::fprintf(stderr,
-                 "gravac: workers still running %.0f s after the first one failed: %zu; killing them\n",
-                 limit, workers.running());
+    std::fprintf(stderr, "gravac: workers still running %.0f s after the first one %s: %zu; killing them\n",
+                 limit, outcome.failed != 0 ? "failed" : "ended", workers.running());
     outcome.killed = true;
     workers.send(SIGKILL);
   }

@@ -48,7 +48,7 @@ unsigned share_of_cores(const Place& place);
 struct Launch {
   std::size_t workers = 1;
   double timeout_seconds = 60;         // after which a worker gives up on an exchange
-  double grace_seconds = 5;            // after a failure the others have timeout + grace to end
+  double grace_seconds = 5;            // after the first worker ends, the others have timeout + grace
   std::vector<std::string> arguments;  // the whole command line, argv[0] first
   std::string program = "/proc/self/exe";
 };
@@ -58,7 +58,8 @@ struct Launch {
 //
 // Signals: SIGINT and SIGTERM are sent on to the workers, SIGHUP as SIGTERM.
 // Failures: when a worker fails, the others have timeout + grace seconds to notice, to report which
-// rank is missing and to end; then they are killed.
+// rank is missing and to end; then they are killed. So they are if one ends well and others hang: no worker
+// ends before all have made the last exchange of the run.
 // Output: every worker writes to our stderr, but only rank 0 to our stdout.
 //
 // Returns 0 if all workers do; or else 128 + the signal that this process received; or the exit code of

@@ -257,6 +257,13 @@ TEST_F(RunWorkers, KillsThoseThatDoNotEndAfterAFailure) {
   EXPECT_NE(said.find("the first one failed: 1; killing them"), std::string::npos) << said;
 }
 
+TEST_F(RunWorkers, KillsThoseThatHangWhenAnotherHasEndedWell) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_EQ(run(2, "[ $GRAVAC_WORKER_RANK = 0 ] && exit 0; while :; do sleep 0.05; done", 0.2, 0.1), 128 + 9);
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(said.find("the first one ended: 1; killing them"), std::string::npos) << said;
+}
+
 TEST_F(RunWorkers, HandsSignalsOnAndSaysWhichOneCame) {
   const std::string wait =
       "trap 'echo got > $FOLDER/$GRAVAC_WORKER_RANK; exit 143' TERM; "

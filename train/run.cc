@@ -1,6 +1,7 @@
 #include "train/run.h"
 
 #include <dlfcn.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <torch/torch.h>
 
@@ -41,6 +42,14 @@ void catch_signals() {
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // writes to a closed pipe fail instead; see Sink
+}
+
+// Activations of a few megabytes are freed and needed again in every step. By default malloc gives them back
+// to the system, and the next step has to fault in and clear their pages: a quarter of the time of a step of
+// vgg-small with 16 samples.
+void keep_freed_memory() {
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  mallopt(M_TRIM_THRESHOLD, 256 << 20);
 }
 
 // Sets the number of threads of torch, and of OpenBLAS, to which torch does not pass it on. OpenBLAS
@@ -351,7 +360,7 @@ int run_emulated(const TrainOptions& options, const Data& data) {
   const TrainOptions::Emulate& cluster = *options.emulate;
   const unsigned cores = options.threads > 0 ? options.threads : share_of_cores(Place{});
   use_threads(1);
-  std::counting_semaphore<> turns(static_cast<std::ptrdiff_t>(cores));
+  Turns turns(cores);
   std::atomic<int> code{0};
   run_ranks(
       cluster.workers,
@@ -369,6 +378,7 @@ int run_emulated(const TrainOptions& options, const Data& data) {
 }  // namespace
 
 int run(const TrainOptions& options, const std::optional<Place>& place) {
+  keep_freed_memory();
   catch_signals();
   std::unique_ptr<Data> data;
   try {

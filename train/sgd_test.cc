@@ -168,8 +168,9 @@ struct Sequence {
 };
 
 // The law of the hand-over: B = m_eff * B + s * (mean + decay * weights), computed in double, with m_eff =
-// m (1 - 0.22 log10(factor)) in sparse steps and s = (1 - m^(t+1) - m_eff (1 - m^t)) / (1 - m) after t good
-// steps; for any sequence of factors, bad steps and resumes.
+// m (1 - 0.22 log10(factor) c / 100) in the c-th of up to 100 sparse steps in a row, counted from 0, and
+// s = (1 - m^(t+1) - m_eff (1 - m^t)) / (1 - m) after t good steps; for any sequence of factors, bad steps
+// and resumes.
 TEST(Sgd, HoldsWhatTheHandOverSaysInAnySequenceOfSteps) {
   const Sequence cases[] = {{"compressor=topk", {.momentum = 0.9}},
                             {"compressor=dgc exchange=all-gather", {.momentum = 0.95, .weight_decay = 1e-2}},
@@ -184,7 +185,7 @@ TEST(Sgd, HoldsWhatTheHandOverSaysInAnySequenceOfSteps) {
       run_ranks(2, [&, options = options, sgd = sgd, fixed = fixed](Comm& comm) {
         Worker worker(seed, options, sgd, seed % 2 == 1, comm);
         std::vector<double> b(Worker::kEntries);
-        int good = 0;
+        int good = 0, since_dense = 0;
         for (int step = 0; step < 40; ++step) {
           if (std::mt19937(100 * seed + static_cast<unsigned>(step))() % 10 == 0) worker.resume();
           const std::vector<float> before = worker.weights();
@@ -196,9 +197,12 @@ TEST(Sgd, HoldsWhatTheHandOverSaysInAnySequenceOfSteps) {
           }
           const bool dense = report.sent == Send::dense;
           const double m = sgd.momentum;
-          const double used = dense ? m : fixed ? *fixed : m * (1 - 0.22 * std::log10(report.factor));
+          const double used = dense   ? m
+                              : fixed ? *fixed
+                                      : m * (1 - 0.22 * std::log10(report.factor) * since_dense / 100);
           const double scale = (1 - std::pow(m, good + 1) - used * (1 - std::pow(m, good))) / (1 - m);
           ++good;
+          since_dense = dense ? 0 : since_dense + 1;
           if (comm.rank() == 0 && !dense) ++sparse;
           double error = 0, moved = 0;
           for (std::size_t i = 0; i < b.size(); ++i) {

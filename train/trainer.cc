@@ -47,22 +47,6 @@ void copy_into(std::span<float> target, const std::vector<float>& source) {
   std::copy(source.begin(), source.end(), target.begin());
 }
 
-// A turn to compute, given back also when computing throws: else the ranks that wait for it would hang.
-class Turn {
- public:
-  explicit Turn(std::counting_semaphore<>* turns) : turns_(turns) {
-    if (turns_) turns_->acquire();
-  }
-  ~Turn() {
-    if (turns_) turns_->release();
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
- private:
-  std::counting_semaphore<>* turns_;
-};
-
 }  // namespace
 
 double Evaluation::value(const std::string& metric) const {
@@ -174,6 +158,7 @@ Stepped Trainer::step() {
 
   sampler_.batch(steps_, options_.batch, samples_);
   Stepped stepped{.learning_rate = options_.lr * schedule_.at(at, total_)};
+  if (options_.optimizer == "sgd") engine_->learning_rates({&stepped.learning_rate, 1});
   stepped.loss = compute(around_.data.train(samples_, steps_));
   if (options_.emulate) around_.clock.spend(options_.emulate->compute_seconds);
   stepped.report = engine_->finish(static_cast<double>(options_.batch));

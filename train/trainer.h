@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <semaphore>
 #include <string>
 #include <vector>
 
@@ -22,6 +21,7 @@
 #include "train/options.h"
 #include "train/sampler.h"
 #include "train/schedule.h"
+#include "train/turns.h"
 
 namespace gravac::train {
 
@@ -32,7 +32,7 @@ struct Surroundings {
   Comm& plain;  // for everything else: its time does not count
   Clock& clock;
   // Ranks that are threads of one process take turns to compute.
-  std::counting_semaphore<>* turns = nullptr;
+  Turns* turns = nullptr;
 };
 
 // One step, as the trainer sees it.

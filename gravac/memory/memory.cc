@@ -55,8 +55,12 @@ std::vector<float> Memory::take(std::size_t begin, std::size_t count) {
 }
 
 void Memory::scale(float ratio) {
+  scale(0, size_, ratio);
+}
+
+void Memory::scale(std::size_t begin, std::size_t count, float ratio) {
   if (zero_) return;
-  for (float& value : values()) value *= ratio;
+  for (float& value : values().subspan(begin, count)) value *= ratio;
 }
 
 }  // namespace gravac

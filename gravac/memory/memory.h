@@ -56,6 +56,8 @@ class Memory {
   // Returns the `count` values from `begin` on, and sets them to 0 here.
   std::vector<float> take(std::size_t begin, std::size_t count);
   void scale(float ratio);
+  // Of the `count` values from `begin` on.
+  void scale(std::size_t begin, std::size_t count, float ratio);
 
  private:
   std::string_view name_;

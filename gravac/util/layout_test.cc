@@ -38,7 +38,7 @@ TEST(Layout, RefusesMoreEntriesByNameAndStaysAsItWas) {
         error.what(),
         "layout: segment 'head' of 2 entries would make the gradient longer than 4294967295 entries");
   }
-  EXPECT_THROW(Layout(std::numeric_limits<std::size_t>::max()), Error);
+  EXPECT_THROW(Layout{std::numeric_limits<std::size_t>::max()}, Error);
   EXPECT_EQ(layout.entries(), kMaxEntries - 1);
   layout.add("head", 1);
 }

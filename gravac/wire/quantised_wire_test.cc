@@ -146,7 +146,7 @@ TEST(QuantisedWire, RefusesAnotherStepPlanOrPart) {
   const Bytes message = sender.message(first, last);
   const std::size_t size = sender.runs().entries(first, last);
   std::vector<float> dense(size, 0), all(1000, 0);
-  const auto read = [&](const Stamp& stamp) {
+  const auto read = [&, first = first, last = last](const Stamp& stamp) {
     sender.wire.decode_add(message, stamp, {}, first, last, 1, dense);
   };
   EXPECT_THROW(read(sender.wire.stamp_of(first, last, 6, 77)), Error);

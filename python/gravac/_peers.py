@@ -84,6 +84,10 @@ class _Task:
     def is_completed(self) -> bool:
         return self._ended.is_set()
 
+    def ended(self, seconds: float) -> bool:
+        """Waits for the end, well or not, for so long at most."""
+        return self._ended.wait(seconds)
+
     def wait(self, timeout: Optional[datetime.timedelta] = None) -> None:
         if not self._ended.wait(None if timeout is None else timeout.total_seconds()):
             raise RuntimeError("not yet")
@@ -241,6 +245,7 @@ class Peers:
             never.wait(datetime.timedelta(milliseconds=1))
         except (RuntimeError, ValueError):
             pass
+        self._sending.ended(_PATIENCE)
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Rank 0's tensor, everywhere. As bytes in main memory, since Gloo does not know all types and devices."""
@@ -278,7 +283,8 @@ class Peers:
 
     def _end(self, work: Any, number: int, began: float) -> Failure:
         """Waits for the end of an operation."""
-        over: Optional[threading.Event] = None
+        over = threading.Event()
+        watch: Optional[threading.Thread] = None
         try:
             while not (work.is_completed() or self.cancelled or self._others_failed):
                 try:
@@ -287,10 +293,10 @@ class Peers:
                     waited = time.monotonic() - began
                     if waited > self.timeout + 5:  # the group's own timeout comes first
                         raise
-                    if over is None and waited >= 0.1 * self._warn_after:
-                        over = threading.Event()
+                    if watch is None and waited >= 0.1 * self._warn_after:
                         # A store whose keeper hangs may never answer: not on this thread.
-                        threading.Thread(target=self._watch, args=(number, began, over), daemon=True).start()
+                        watch = threading.Thread(target=self._watch, args=(number, began, over), daemon=True)
+                        watch.start()
             if self.cancelled:
                 raise RuntimeError("it was interrupted")
             if not work.is_completed():
@@ -300,8 +306,9 @@ class Peers:
         except (RuntimeError, ValueError) as error:
             return self._failure(error, began)
         finally:
-            if over is not None:
-                over.set()
+            over.set()
+            if watch is not None:
+                watch.join(1.0)  # as in _end_rounds(): no thread should be in torch when Python ends
 
     def _watch(self, number: int, began: float, over: threading.Event) -> None:
         """In a long wait: says that this rank has come, looks whether another has given up, names who is late."""

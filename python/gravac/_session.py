@@ -76,6 +76,7 @@ class Session:
         if check_every < 0:
             raise Error(f"check_every {check_every} found, a number of steps expected, or 0 for never")
         self.samples = samples
+        self._parameters: List[torch.Tensor] = []  # in the order of the engine's layout
         self._check_every = check_every
         self._optimizer = optimizer
         self._scaler = scaler
@@ -144,6 +145,15 @@ class Session:
             if now != self._momentum:
                 raise Error(f"memory momentum: the optimizer's momentum is {now} now and was {self._momentum}")
         self._follow_scale()
+        self._follow_rates()
+
+    def _follow_rates(self) -> None:
+        """Tells the engine each parameter's learning rate; 0 for those that the optimizer does not have."""
+        if self._engine is None or not is_sgd(self._optimizer):
+            return
+        groups = self._optimizer.param_groups
+        rates = {id(p): float(group["lr"]) for group in groups for p in group["params"]}
+        self._engine.learning_rates([rates.get(id(p), 0.0) for p in self._parameters])
 
     def _follow_scale(self) -> None:
         """Scales what is kept back as the scaler scales the loss now."""

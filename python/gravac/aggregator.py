@@ -49,7 +49,7 @@ class Aggregator(Session):
             raise Error("aggregator: WORLD_SIZE is above 1; call torch.distributed.init_process_group first")
         model = model_or_parameters if isinstance(model_or_parameters, torch.nn.Module) else None
         everything = list(model.parameters() if model is not None else model_or_parameters)  # type: ignore
-        self._parameters: List[torch.Tensor] = [p for p in everything if p.requires_grad]
+        self._parameters = [p for p in everything if p.requires_grad]
         if not self._parameters:
             raise Error("aggregator: no parameter that wants a gradient")
         with torch.no_grad():

@@ -53,7 +53,6 @@ class GravacState(Session):
                          options=options)  # fmt: skip
         self._model = model
         self._number: dict = {}  # of each parameter, by identity; fixed by the first step
-        self._parameters: List[torch.Tensor] = []
         self._shape: List[List[int]] = []  # the parameters of each bucket, as the engine has them
         self._arrived: List[Arrived] = []
         self._regrouped: List[List[torch.Tensor]] = []  # gradients in buckets of a copy, if one was needed
@@ -155,6 +154,7 @@ class GravacState(Session):
         self._load_now()
         self._tell_drop()
         self._follow_scale()  # this step's gradients have the scale of now, the state that of when it was saved
+        self._follow_rates()
 
     def _runs(self) -> List[torch.Tensor]:
         """What arrived, in the engine's buckets: DDP's own, or else a copy."""

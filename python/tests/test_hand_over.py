@@ -71,7 +71,7 @@ class Reference:
         self.buffers = [torch.zeros(p.shape, dtype=torch.float64) for p in parameters]
         self.momenta = [0.9] * 3 + [0.7] * (len(parameters) - 3)
         self.decay, self.nesterov = sgd.get("weight_decay", 0), sgd.get("nesterov", False)
-        self.good = 0  # steps so far
+        self.good = self.since_dense = 0  # steps so far, and compressed ones
 
     def step(self, parameters, factor, fixed):
         """Returns the weights after the step."""
@@ -79,12 +79,14 @@ class Reference:
         self.good += 1
         for i, p in enumerate(parameters):
             m = self.momenta[i]
-            used = m if factor == 1 else m * (1 - 0.22 * math.log10(factor)) if fixed is None else min(m, fixed)
+            share = 1 - 0.22 * math.log10(factor) * self.since_dense / 100
+            used = m if factor == 1 else m * share if fixed is None else min(m, fixed)
             scale = (1 - m**self.good - used * (1 - m ** (self.good - 1))) / (1 - m)
             g = scale * (p.grad.double() + self.decay * p.detach().double())
             self.buffers[i] = used * self.buffers[i] + g
             update = g + used * self.buffers[i] if self.nesterov else self.buffers[i]
             after.append(p.detach().double() - 0.01 * update)
+        self.since_dense = self.since_dense + 1 if factor > 1 else 0
         return after
 
 
@@ -160,8 +162,10 @@ def test_dampening_goes_on_beside_the_hand_over():
     buffer = torch.zeros(SHAPES[0], dtype=torch.float64)
     for step in range(5):
         trained.backward(gradients_of(0, step, True))
-        scale = (1 - 0.9 ** (step + 1) - 0.702 * (1 - 0.9**step)) / (1 - 0.9)
-        buffer = 0.702 * buffer + scale * 0.75 * trained.parameters[0].grad.double()
+        used = 0.9 * (1 - 0.22 * step / 100)
+        scale = (1 - 0.9 ** (step + 1) - used * (1 - 0.9**step)) / (1 - 0.9)
+        added = scale * (0.75 if step > 0 else 1)  # in the first step nothing is changed, and torch dampens nothing
+        buffer = used * buffer + added * trained.parameters[0].grad.double()
         trained.optimizer.step()
     share = 1 - 0.22 * math.log10(trained.state.report()["factor"])
     assert abs(share - 0.78) < 1e-3  # 10x, up to rounding to whole entries
@@ -368,3 +372,25 @@ def skip_bad_steps(rank):
 def test_ranks_stay_equal_over_skipped_steps():
     ranks = run(2, skip_bad_steps)
     assert torch.equal(ranks[0], ranks[1])
+
+
+def kept_in_a_warm_up(rank, kind):
+    """The largest entry of each group that is handed out after the rate of one of them rose."""
+    options = dict(STATIC, granularity="layer", values="fp32", exchange="all-gather")
+    trained = Trained(kind, {}, options)
+    for step in range(4):  # DDP cuts its buckets anew after the first
+        trained.backward([torch.full(shape, 1.0 if step < 3 else 1e-9) for shape in SHAPES])
+        trained.optimizer.step()
+        if step == 2:
+            state = trained.state.state_dict()
+            trained = Trained(kind, {}, options)
+            trained.state.load_state_dict(state)
+            trained.optimizer.param_groups[1]["lr"] *= 4
+    return [max(float(p.grad.max()) for p in group) for group in (trained.parameters[:3], trained.parameters[3:])]
+
+
+@pytest.mark.parametrize("kind", ["hook", "aggregator"])
+def test_what_is_kept_counts_no_more_where_the_learning_rate_rises(kind):
+    constant, rising = run(2, kept_in_a_warm_up, kind)[0]
+    assert constant == pytest.approx(3)  # of three steps, none of which sent it
+    assert rising == pytest.approx(0.75)
