@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <tuple>
 #include <vector>
 
 #include "gravac/policy/policies.h"
@@ -50,6 +49,7 @@ class ProgressPolicy final : public Policy {
     require(options.floor >= 0 && options.floor <= 1, "progress policy: floor ", options.floor,
             " found, 0 to 1 expected");
     require(options.interval >= 1, "progress policy: interval 0 found, at least 1 step expected");
+    current_ = opening();
   }
 
   std::string_view name() const override { return "progress"; }
@@ -71,8 +71,7 @@ class ProgressPolicy final : public Policy {
     return Send::candidate;
   }
 
-  // Moves early, too: the costs of the first steps say already whether the link is slow, and dense steps over
-  // a slow link are long.
+  // Moves early, too: the costs of the first steps say already whether the link is slow.
   void record(const Outcome& outcome) override {
     ++steps_;
     const bool early = steps_ == kFirstMove || steps_ == 2 * kFirstMove;
@@ -113,13 +112,15 @@ class ProgressPolicy final : public Policy {
       2;  // steps before the first decision; the first step allocates memory
   static constexpr std::size_t kTrialEvery =
       200;  // dense steps until one is compressed, to learn what that costs
+  static constexpr double kMightBeAsGood = 3;  // times the price of the cheapest setting
   // A factor has to be cheaper than this times dense. The margin pays for errors of the model: dense is safe.
   static constexpr double kMuchFaster = 0.9;
   // Prices that differ by less than this are equal: among such settings the policy takes the one that is
   // worth most, and noise should not move it. Changing the compressor takes more, since nothing that was
   // timed with one holds for another.
-  static constexpr double kClose = 1.03, kCloseToOther = 1.1;
-  static constexpr double kNearlyEqual = 0.01;  // difference in worth that is no reason to move
+  static constexpr double kClose = 1.06, kCloseToOther = 1.1;
+  static constexpr double kNearlyEqual =
+      0.0101;  // difference in worth that does not matter: rates have two digits
 
   Setting next() const { return trial_.dense() ? current_ : trial_; }
   const Law& law(const Setting& setting) const { return options_.compressors[setting.compressor].law; }
@@ -145,35 +146,59 @@ class ProgressPolicy final : public Policy {
     return {setting, worth, costs.sparse_seconds(setting.factor, setting.compressor) / worth};
   }
 
+  // What the first steps are sent with, while nothing is known of the link: what harms training least, and
+  // of several such settings the one that sends least. On a slow link a dense step may take as long as twenty
+  // of these; on a fast one these take hardly longer than dense steps. Dense if no rate was measured.
+  Setting opening() const {
+    std::vector<Offer> known;
+    for (const Setting& setting : allowed()) {
+      if (law(setting).by_gain()) continue;
+      known.push_back({.setting = setting, .worth = law(setting).least_rate(setting.factor, 1)});
+    }
+    if (known.empty()) return {};
+    keep_worthiest(known);
+    return std::ranges::max_element(known, {}, [](const Offer& one) { return one.setting.factor; })->setting;
+  }
+
   void move(const StepCosts& costs) {
-    const std::vector<Offer> offers = allowed(costs);
+    std::vector<Offer> offers;
+    for (const Setting& setting : allowed()) offers.push_back(offer(setting, costs));
     const auto cheapest = std::ranges::min_element(offers, {}, &Offer::price);
     if (cheapest == offers.end() || cheapest->price >= kMuchFaster * costs.dense_seconds()) {
       current_ = {};
       if (dense_steps_ >= kTrialEvery && cheapest != offers.end()) trial_ = cheapest->setting;
     } else {
       const Offer best = surest(offers, kClose * cheapest->price);
-      if (!stays(best, cheapest->price, costs)) current_ = best.setting;
+      const bool first = steps_ == kFirstMove;  // the opening was no choice
+      if (first || !stays(best, cheapest->price, costs)) current_ = best.setting;
+      // Small messages say little about the rate of a fast link. Where dense steps might be as good, see how
+      // long they take before the next move.
+      if (first && costs.dense_seconds() < kMightBeAsGood * cheapest->price) current_ = {};
     }
     if (!current_.dense() || !trial_.dense()) dense_steps_ = 0;
   }
 
-  std::vector<Offer> allowed(const StepCosts& costs) const {
-    std::vector<Offer> offers;
+  std::vector<Setting> allowed() const {
+    std::vector<Setting> settings;
     for (std::size_t c = 0; c < options_.compressors.size(); ++c) {
       for (const double factor : options_.compressors[c].factors) {
-        const Setting setting{c, factor};
-        if (rate(setting) >= options_.floor) offers.push_back(offer(setting, costs));
+        if (rate({c, factor}) >= options_.floor) settings.push_back({c, factor});
       }
     }
-    return offers;
+    return settings;
   }
 
-  // The one that is worth most among those that are not dearer than this; the cheapest of several.
-  static Offer surest(const std::vector<Offer>& offers, double highest_price) {
-    return *std::ranges::max_element(offers, {}, [&](const Offer& offer) {
-      return std::tuple(offer.price <= highest_price, offer.worth, -offer.price);
-    });
+  // The one that is worth most among those that are not dearer than this. Of several the one with the lowest
+  // factor: rates were measured on a few models, and on any other a lower factor loses less.
+  static Offer surest(std::vector<Offer> offers, double highest_price) {
+    std::erase_if(offers, [&](const Offer& one) { return one.price > highest_price; });
+    keep_worthiest(offers);
+    return *std::ranges::min_element(offers, {}, [](const Offer& one) { return one.setting.factor; });
+  }
+
+  static void keep_worthiest(std::vector<Offer>& offers) {
+    const double most = std::ranges::max_element(offers, {}, &Offer::worth)->worth;
+    std::erase_if(offers, [&](const Offer& one) { return one.worth < most - kNearlyEqual; });
   }
 
   bool stays(const Offer& best, double least_price, const StepCosts& costs) const {
