@@ -47,11 +47,9 @@ struct Place {
   }
 };
 
-// Of all tasks, or of those that are named.
-std::vector<Place> places_of(const std::vector<Task>& tasks, const std::vector<std::string>& names = {}) {
+std::vector<Place> places_of(const std::vector<Task>& tasks) {
   std::vector<Place> all;
   for (const Task& task : tasks) {
-    if (!names.empty() && std::ranges::find(names, task.name) == names.end()) continue;
     for (const Variant& variant : task.variants) {
       for (const Run& run : variant.runs) all.push_back({&task, &variant, &run});
     }
@@ -69,11 +67,24 @@ std::vector<Task> read_tasks(const CompareOptions& options, const std::string& o
   return read_experiment(options.experiment, additions, catalog());
 }
 
-// Throws Error if one of the names is not that of a task.
-void check_names(const std::vector<std::string>& names, const std::vector<Task>& tasks) {
-  const std::vector<std::string_view> known = names_of(tasks);
+// The runs that were asked for, by tasks and variants.
+std::vector<Place> wanted(const std::vector<Task>& tasks, const CompareOptions& options) {
+  const auto asked_for = [](const std::vector<std::string>& names, const std::string& name) {
+    return names.empty() || std::ranges::find(names, name) != names.end();
+  };
+  std::vector<Place> places = places_of(tasks);
+  std::erase_if(places, [&](const Place& place) {
+    return !asked_for(options.tasks, place.task->name) || !asked_for(options.variants, place.variant->name);
+  });
+  return places;
+}
+
+// Throws Error if one of the names is not among the `known` names of tasks or variants, which is what `kind`
+// says.
+void check_names(const std::vector<std::string>& names, const std::string& kind,
+                 const std::vector<std::string_view>& known) {
   for (const std::string& name : names) {
-    require(std::ranges::find(known, name) != known.end(), "--task: no such task '", name,
+    require(std::ranges::find(known, name) != known.end(), "--", kind, ": no such ", kind, " '", name,
             "'; did you mean '", nearest(name, known), "'?");
   }
 }
@@ -108,7 +119,7 @@ class Comparing {
       : tasks_(tasks),
         options_(options),
         out_(std::move(out)),
-        places_(places_of(tasks, options.tasks)),
+        places_(wanted(tasks, options)),
         line_(stderr, train::terminal_of(stderr, nullptr).terminal) {
     for (const Place& place : places_of(tasks)) {
       if (auto result = compare::read_result(place.run->folder)) results_[place.run] = std::move(*result);
@@ -257,14 +268,15 @@ int show_compare(const CompareOptions& options) {
   std::vector<Task> tasks;
   try {
     tasks = read_tasks(options, out);
-    check_names(options.tasks, tasks);
+    check_names(options.tasks, "task", names_of(tasks));
+    check_names(options.variants, "variant", names_of(tasks[0].variants));
     for (const Place& place : places_of(tasks)) check_folder(*place.run, catalog());
   } catch (const Error& error) {
     std::fprintf(stderr, "gravac: %s\n", error.what());
     return 2;
   }
   if (options.dry_run) {
-    print_runs(places_of(tasks, options.tasks));
+    print_runs(wanted(tasks, options));
     return 0;
   }
   fs::create_directories(out);

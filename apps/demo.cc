@@ -1,18 +1,20 @@
 #include "apps/demo.h"
 
-#include <fcntl.h>
-#include <unistd.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
-#include <optional>
+#include <sstream>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "apps/compare/runner.h"
 #include "gravac/util/require.h"
-#include "train/launch.h"
 
 namespace gravac::apps {
 namespace {
@@ -43,25 +45,6 @@ std::string new_folder() {
   return name;
 }
 
-// While it exists, what this process and its children write to stdout is thrown away: the demo prints
-// one table in place of six summaries.
-class Silence {
- public:
-  Silence() : kept_(dup(STDOUT_FILENO)) {
-    std::fflush(stdout);
-    const int nowhere = open("/dev/null", O_WRONLY);
-    dup2(nowhere, STDOUT_FILENO);
-    close(nowhere);
-  }
-  ~Silence() {
-    dup2(kept_, STDOUT_FILENO);
-    close(kept_);
-  }
-
- private:
-  int kept_;
-};
-
 // The cluster to simulate. In virtual time a slow link need not be waited for, and how fast this machine is
 // does not change the result.
 std::string cluster(const DemoOptions& options) {
@@ -70,22 +53,47 @@ std::string cluster(const DemoOptions& options) {
   return "workers=" + std::to_string(options.workers) + ",link=" + link + ",compute=100ms,compress=2ns";
 }
 
-// Runs `gravac train` in a process of its own. Returns the exit code.
-int train(const DemoOptions& options, const Run& run, const std::string& folder) {
-  Words words = {"gravac",       "train",
-                 "--model",      "vgg-small",
-                 "--data",       "images",
-                 "--batch",      "16",
-                 "--lr",         "0.02",
-                 "--warmup",     std::to_string(options.steps / 10),
-                 "--seed",       "1",
-                 "--steps",      std::to_string(options.steps),
-                 "--emulate",    cluster(options),
-                 "--eval-every", "1000000",
-                 "--out",        folder};
+compare::Command command(const DemoOptions& options, const Run& run, const std::string& out) {
+  std::istringstream always(
+      "train --model vgg-small --data images --batch 16 --lr 0.02 --seed 1 --threads 1 --eval-every 1000000");
+  Words words{std::istream_iterator<std::string>(always), {}};
+  for (const auto& [flag, value] : {std::pair("--steps", std::to_string(options.steps)),
+                                    {"--warmup", std::to_string(options.steps / 10)},
+                                    {"--emulate", cluster(options)},
+                                    {"--out", out + "/" + run.name}}) {
+    words.insert(words.end(), {flag, value});
+  }
   words.insert(words.end(), run.flags.begin(), run.flags.end());
-  const Silence silence;
-  return train::run_workers({.workers = 1, .arguments = words});
+  return {.arguments = words, .log = out + "/" + run.name + ".log"};
+}
+
+struct Failed {
+  int code;
+};
+
+// Trains in all ways, as many at a time as there are processors. Returns 0 if all went well; after the first
+// that fails, the others are ended.
+int train_all(const DemoOptions& options, const std::string& out) {
+  std::vector<compare::Command> commands;
+  for (const Run& run : runs()) commands.push_back(command(options, run, out));
+  const auto ended = [&](std::size_t number, int code) {
+    const std::string& log = commands[number].log;
+    if (code == 0) {
+      std::fprintf(stderr, "-- %s: done\n", runs()[number].name.c_str());
+      std::filesystem::remove(log);
+      return;
+    }
+    std::ifstream said(log);
+    for (std::string line; std::getline(said, line);) std::fprintf(stderr, "%s\n", line.c_str());
+    throw Failed{code};
+  };
+  const std::size_t jobs = std::max(1u, std::thread::hardware_concurrency());
+  try {
+    const int signal = compare::run_all(commands, jobs, {[](std::size_t) {}, ended, [] {}});
+    return signal != 0 ? 128 + signal : 0;
+  } catch (const Failed& failed) {
+    return failed.code;
+  }
 }
 
 nlohmann::json summary_in(const std::string& folder) {
@@ -104,13 +112,10 @@ int show_demo(const DemoOptions& options) {
       "Gradients, bytes and accuracy are real; the workers are simulated on this machine, in virtual "
       "time.\n\n",
       options.workers, options.link.c_str(), options.steps);
+  std::filesystem::create_directories(out);
+  if (const int code = train_all(options, out); code != 0) return code;
   std::vector<nlohmann::json> summaries;
-  for (const Run& run : runs()) {
-    std::fprintf(stderr, "-- %s\n", run.name.c_str());
-    const std::string folder = out + "/" + run.name;
-    if (const int code = train(options, run, folder); code != 0) return code;
-    summaries.push_back(summary_in(folder));
-  }
+  for (const Run& run : runs()) summaries.push_back(summary_in(out + "/" + run.name));
   std::printf("%-13s %8s %7s %9s %9s %9s %9s\n", "policy", "top1", "steps", "seconds", "speed-up", "MB sent",
               "fewer");
   const double dense = summaries[0]["seconds"];

@@ -96,6 +96,11 @@ CLI::App* add_compare(CLI::App& app, gravac::apps::CompareOptions& options) {
   compare->add_option("--task", options.tasks, "Make the runs of this task only; may be given several times")
       ->type_name("NAME")
       ->allow_extra_args(false);
+  compare
+      ->add_option("--variant", options.variants,
+                   "Make the runs of this variant only; may be given several times")
+      ->type_name("NAME")
+      ->allow_extra_args(false);
   compare->add_option("--set", options.set, "Option of train for all runs, over those of the file: steps=100")
       ->type_name("NAME=VALUE")
       ->allow_extra_args(false);
