@@ -38,6 +38,7 @@ bench: build
 	@build/bench/low_rank_bench
 	@build/bench/exchanges
 	@bench/training build/gravac
+	-@tests/lab build/gravac agree
 	@scripts/torch2 build/venv-torch
 	@PYTHONPATH=build/python build/venv-torch/bin/python bench/ddp.py
 	@PYTHONPATH=build/python build/venv-torch/bin/python bench/codecs.py

@@ -123,7 +123,7 @@ if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
   gravac_test(codec/select/step_allocation)
   add_executable(fuzz_seeds gravac/fuzz_seeds.cc)
   target_link_libraries(fuzz_seeds PRIVATE gravac gravac_flags)
-  add_test(NAME fuzz COMMAND ${PROJECT_SOURCE_DIR}/tests/fuzz ${PROJECT_SOURCE_DIR} $<TARGET_FILE:fuzz_seeds> 20)
+  add_test(NAME fuzz COMMAND ${PROJECT_SOURCE_DIR}/tests/fuzz ${PROJECT_SOURCE_DIR} $<TARGET_FILE:fuzz_seeds> 10)
   add_test(NAME install COMMAND ${PROJECT_SOURCE_DIR}/tests/install ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
 endif()
 
