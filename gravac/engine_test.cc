@@ -305,6 +305,35 @@ TEST(Engine, PausesBetweenStepsCostAtMostTwoPercent) {
   EXPECT_LE(price_with_pauses(60, true), 1.0001 * without);  // who tells pays nothing
 }
 
+// On the fast link an exchange is a tenth of computing, and steps are dense; on the slow one a dense step
+// takes a hundred times as long as computing.
+TEST(Engine, ProgressCompressesWithinTwoIntervalsOnceALinkBecomesSlow) {
+  constexpr std::size_t kInterval = 10, kSlowFrom = 60;
+  const Layout layout = layout_of({40'000, 60'000});
+  for (const bool overlapped : {false, true}) {
+    run_ranks(2, [&](Comm& inner) {
+      VirtualClock clock;
+      PacedComm comm(inner, link_from_string("3gbit,10us"), clock);
+      const auto buckets = overlapped ? bucket_each(layout) : std::vector<Bucket>{{0, 1}};
+      EngineSetup setup = make_setup(options_from_string("policy=progress interval=10"), layout, 2);
+      setup.options.compress_seconds_per_entry = 1e-9;
+      const auto engine = overlapped ? make_overlap(layout, buckets, std::move(setup), comm, clock)
+                                     : make_aggregator(layout, std::move(setup), comm, clock);
+      std::mt19937 random(static_cast<unsigned>(comm.rank()));
+      for (std::size_t s = 0; s < 100; ++s) {
+        if (s == kSlowFrom) comm.change_link(link_from_string("3mbit,10us"));
+        Parts parts = gauss_parts(buckets, layout, random);
+        if (!overlapped) parts[0].resize(layout.entries(), 0.1f);
+        clock.spend(0.01);
+        const double bytes = static_cast<double>(step(*engine, parts).bytes_sent);
+        const double dense = 4.0 * static_cast<double>(layout.entries());
+        if (s >= kSlowFrom - kInterval && s < kSlowFrom) EXPECT_GE(bytes, dense) << overlapped << " " << s;
+        if (s > kSlowFrom + 2 * kInterval) EXPECT_LE(bytes, dense / 3) << overlapped << " " << s;
+      }
+    });
+  }
+}
+
 // Every way to be refused: nothing has changed, and training goes on.
 TEST(Engine, ARefusedLoadChangesNothing) {
   const Layout layout = layout_of({100, 100});

@@ -40,6 +40,9 @@ class PacedComm final : public Comm {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override;
 
+  // Between operations, on all ranks: the links become faster or slower.
+  void change_link(const Link& link) { link_ = link; }
+
  private:
   enum class Kind { all_reduce, all_gather, all_to_all };
 
