@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """What does one added line do for a plain PyTorch script on a slow network?
 
-    PYTHONPATH=build/python python3 bench/user.py [--steps 150] [--seeds 1 2]
+    PYTHONPATH=build/python python3 bench/user.py [--steps 150] [--seeds 1 2] [--decay]
 
 The scripts: DistributedDataParallel with 4 processes, the model of bench/ddp.py (25.2 million parameters) on points around
 80 centres in 10 classes, with SGD with momentum in one script and AdamW in the other. Each is trained as it is and with
 
     model.register_comm_hook(gravac.GravacState(optimizer=optimizer), gravac.gravac_hook)
 
-added, everything else left at its defaults, over links of 100 Mbit/s (network namespaces and tc, which needs root). Plain DDP
+added, everything else left at its defaults (with --decay the learning rate falls along a cosine, in all runs), over links of 100 Mbit/s (network namespaces and tc, which needs root). Plain DDP
 is trained over links as they are, which gives the same losses, and timed for two steps over the slow ones. Columns:
   loss   on held-out points after the last step: the mean over seeds, and in brackets the lowest and the highest
   ms     a step on rank 0, the median of the second half of the steps
@@ -70,6 +70,7 @@ def work(arguments):
     if arguments.hook:
         state = gravac.GravacState(optimizer=optimizer)
         model.register_comm_hook(state, gravac.gravac_hook)
+    decay = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, arguments.steps) if arguments.decay else None
     points, seconds = Points(), []
     generator = torch.Generator().manual_seed(1000 * arguments.seeds[0] + dist.get_rank())
     wait_for_parent("ready")
@@ -80,6 +81,8 @@ def work(arguments):
         optimizer.zero_grad(set_to_none=True)
         torch.nn.functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()
+        if decay:
+            decay.step()
         seconds.append(time.perf_counter() - start)
     if dist.get_rank() == 0:
         inputs, labels = points.draw(2048, torch.Generator().manual_seed(7))
@@ -91,9 +94,10 @@ def work(arguments):
     sys.stdin.read()  # until the parent process ends all ranks: one that leaves first would make the others complain
 
 
-def train(link, optimizer, seed, steps, hook, slow):
+def train(link, optimizer, seed, steps, hook, slow, decay):
     """Trains once and returns what rank 0 has found."""
-    flags = ["--work", "--optimizer", optimizer, "--seeds", str(seed), "--steps", str(steps)] + ["--hook"] * hook
+    flags = ["--work", "--optimizer", optimizer, "--seeds", str(seed), "--steps", str(steps)]
+    flags += ["--hook"] * hook + ["--decay"] * decay
     started = ddp.start(PROCESSES, link, [__file__, *flags])
     leader = started[0]
     try:
@@ -122,9 +126,10 @@ def losses(runs):
 
 def compare(link, optimizer, arguments):
     least = OPTIMIZERS[optimizer][1]
-    plain = [train(link, optimizer, seed, arguments.steps, False, False) for seed in arguments.seeds]
-    timed = train(link, optimizer, arguments.seeds[0], 3, False, True)
-    ours = [train(link, optimizer, seed, arguments.steps, True, True) for seed in arguments.seeds]
+    decay = arguments.decay
+    plain = [train(link, optimizer, seed, arguments.steps, False, False, decay) for seed in arguments.seeds]
+    timed = train(link, optimizer, arguments.seeds[0], 3, False, True, decay)
+    ours = [train(link, optimizer, seed, arguments.steps, True, True, decay) for seed in arguments.seeds]
     plain_step = statistics.median(timed["seconds"][1:])
     step = statistics.median([s for run in ours for s in run["seconds"][arguments.steps // 2 :]])
     first = max(ours[0]["seconds"][:5])
@@ -139,6 +144,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--decay", action="store_true", help="let the learning rate fall to 0 along a cosine")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, help="only this one")
     parser.add_argument("--hook", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
