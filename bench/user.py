@@ -8,8 +8,9 @@ The scripts: DistributedDataParallel with 4 processes, the model of bench/ddp.py
 
     model.register_comm_hook(gravac.GravacState(optimizer=optimizer), gravac.gravac_hook)
 
-added, everything else left at its defaults (with --decay the learning rate falls along a cosine, in all runs), over links of 100 Mbit/s (network namespaces and tc, which needs root). Plain DDP
-is trained over links as they are, which gives the same losses, and timed for two steps over the slow ones. Columns:
+added, everything else left at its defaults, over links of 100 Mbit/s (network namespaces and tc, which needs root). Plain DDP
+is trained over links as they are, which gives the same losses, and timed for two steps over the slow ones. The learning rate is
+constant, or with --decay falls along a cosine in all runs. Columns:
   loss   on held-out points after the last step: the mean over seeds, and in brackets the lowest and the highest
   ms     a step on rank 0, the median of the second half of the steps
   first  the longest of the first five steps, in which the policy measures the link
