@@ -250,6 +250,25 @@ std::vector<double> factors_of(const CompressorInfo& info, const Layout& layout,
   return factors;
 }
 
+// How the run starts: in 4 bits, for which the engine gets a quantiser beside the compressors that the policy
+// chooses from, or dense where the options leave no room for one.
+StartOptions add_start(const OptionReader& reader, const std::vector<std::string>& names,
+                       EngineOptions& out) {
+  constexpr std::string_view kStartsWith = "quantise";
+  out.compressors = names;
+  StartOptions start{.steps = reader.number("start-steps", std::size_t{0})};
+  const bool fits =
+      reader.flag("feedback") && reader.text("memory") == "residual" && reader.text("exchange") != "shared";
+  if (start.steps > 0 && policy_info(reader.text("policy")).reads("start-steps") && fits) {
+    const auto found = std::ranges::find(out.compressors, kStartsWith);
+    start.compressor = static_cast<std::size_t>(found - out.compressors.begin());
+    start.factor = 8;
+    if (found == out.compressors.end()) out.compressors.emplace_back(kStartsWith);
+  }
+  if (out.compressors.size() == 1) out.compressors.clear();
+  return start;
+}
+
 }  // namespace
 
 EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t ranks) {
@@ -260,17 +279,21 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
   std::vector<ProgressOptions::Compressor> known;
   const std::vector<std::string> names = compressors_of(reader);
   out.step.compressor = names[0];
-  if (names.size() > 1) out.compressors = names;
+  const StartOptions start = add_start(reader, names, out);
   for (const std::string& name : names) {
     const CompressorInfo& info = compressor_info(name);
     out.laws.push_back(law_of(info, reader, layout));
     known.push_back({out.laws.back(), factors_of(info, layout, reader.number("factor-max"))});
   }
+  for (std::size_t c = names.size(); c < out.compressors.size(); ++c) {
+    out.laws.push_back(law_of(compressor_info(out.compressors[c]), reader, layout));
+  }
   setup.policy = policy_info(reader.text("policy"))
                      .entry.make({.options = reader,
                                   .ranks = ranks,
                                   .segments = layout.segments().size(),
-                                  .compressors = known});
+                                  .compressors = known,
+                                  .start = start});
   const bool factor_per_layer = setup.policy->observe_interval() > 0;
   for (const std::string& name : names) check_compressor(reader, name, factor_per_layer);
   out.step.granularity = reader.given("granularity") ? granularity_from_string(reader.text("granularity"))

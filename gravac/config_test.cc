@@ -40,6 +40,10 @@ TEST(Config, AutoIsWhatSuitsThePolicyAndTheOptimizer) {
   EXPECT_EQ(chosen("policy=accordion optimizer=sgd"), Names{"topk"});
   EXPECT_EQ(chosen("granularity=layer"), Names{"topk"});
   EXPECT_EQ(chosen("memory=momentum"), Names{"topk"});
+  // For the start they get a quantiser, if they have none and can have one.
+  EXPECT_EQ(chosen("policy=gravac start-steps=10"), (Names{"topk", "quantise"}));
+  EXPECT_EQ(chosen("optimizer=sgd start-steps=10"), (Names{"topk", "quantise"}));
+  EXPECT_EQ(chosen("memory=momentum start-steps=10"), Names{"topk"});
 }
 
 TEST(Config, EveryCompressorHasALaw) {

@@ -58,6 +58,7 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
       comm_(comm),
       clock_(clock),
       round_(layout, std::max<std::size_t>(buckets.size(), 1), std::move(setup.policy), setup.options, comm),
+      overshoot_(layout.entries()),
       rates_(layout.segments().size(), 0.0) {
   options_.whole = std::make_shared<const Layout>(layout);
   require(options_.stored_as.empty() || options_.stored_as.size() == layout.segments().size(), name, ": ",
@@ -151,11 +152,24 @@ void EngineBase::close(const Agreed<Verdict>& verdict, const Agreed<Order>& orde
     part.is_ready = false;
   }
   round_.close(verdict, order, traffic, samples, hideable, report);
+  watch_overshoot(report);
   report.residual_norm = std::nan("");
   if (!options_.residual_norm) return;
   double sum = 0;
   for (Part& part : parts_) sum += part.codec->memories()[0]->energy();
   report.residual_norm = std::sqrt(sum);
+}
+
+// Only an SGD that uses less than its momentum takes longer steps. What the user has chosen stays as it is.
+void EngineBase::watch_overshoot(StepReport& report) {
+  if (report.momentum.share == 1) return overshoot_.skip();
+  for (const Part& part : parts_) {
+    each_segment(part, [&](const Segment& segment, std::size_t begin) {
+      overshoot_.add(segment.begin, part.gradient.subspan(begin, segment.size));
+    });
+  }
+  overshoot_.end();
+  report.momentum.length = overshoot_.length();
 }
 
 void EngineBase::rescale(float ratio) {
@@ -208,6 +222,8 @@ Checkpoint EngineBase::save() {
   checkpoint.add(name_, own_numbers());
   const bool told = std::ranges::any_of(rates_, [](double rate) { return rate > 0; });
   if (told) checkpoint.add("learning rates", std::span<const double>(rates_));
+  checkpoint.add("overshoot", std::span<const double>(overshoot_.numbers()));
+  checkpoint.add("last mean", overshoot_.last_mean());
   std::vector<double> codecs;
   for (const Part& part : parts_) {
     const std::vector<double> numbers = part.codec->numbers();
@@ -234,6 +250,9 @@ void EngineBase::load(const Checkpoint& checkpoint) {
                                         : std::vector<double>(rates_.size());
   require(std::ranges::all_of(rates, [](double x) { return std::isfinite(x) && x >= 0; }),
           "checkpoint: 'learning rates' holds numbers below 0, infinities or NaN");
+  const std::vector<double> overshoot = checkpoint.numbers("overshoot");
+  const std::span<const float> last_mean = checkpoint.view("last mean");
+  overshoot_.check(overshoot, last_mean);
   // Codecs of the compressor in use when the state was saved, if that is another.
   std::vector<std::unique_ptr<Codec>> others;
   if (round->compressor != compressor_) others = make_codecs(round->compressor);
@@ -262,6 +281,7 @@ void EngineBase::load(const Checkpoint& checkpoint) {
 
   compressor_ = round->compressor;
   rates_ = rates;
+  overshoot_.restore(overshoot, last_mean);
   round_.adopt(std::move(round));
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (!others.empty()) parts_[i].codec = std::move(others[i]);

@@ -7,6 +7,7 @@
 
 #include "gravac/codec/codec.h"
 #include "gravac/engine.h"
+#include "gravac/memory/overshoot.h"
 #include "gravac/round.h"
 
 namespace gravac {
@@ -73,11 +74,13 @@ class EngineBase : public Engine {
 
  private:
   std::size_t compressor_ = 0;  // of the codecs, by number
-  std::vector<double> rates_;   // of each segment: the learning rate that its residual suits; 0: not known
+  Overshoot overshoot_;
+  std::vector<double> rates_;  // of each segment: the learning rate that its residual suits; 0: not known
   std::vector<std::unique_ptr<Codec>> make_codecs(std::size_t compressor) const;
   template <class Visit>
   void each_segment(const Part& part, const Visit& visit) const;
   std::vector<float> gather_memory(std::size_t number);
+  void watch_overshoot(StepReport& report);
 };
 
 }  // namespace gravac

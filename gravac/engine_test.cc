@@ -327,8 +327,12 @@ TEST(Engine, ProgressCompressesWithinTwoIntervalsOnceALinkBecomesSlow) {
         clock.spend(0.01);
         const double bytes = static_cast<double>(step(*engine, parts).bytes_sent);
         const double dense = 4.0 * static_cast<double>(layout.entries());
-        if (s >= kSlowFrom - kInterval && s < kSlowFrom) EXPECT_GE(bytes, dense) << overlapped << " " << s;
-        if (s > kSlowFrom + 2 * kInterval) EXPECT_LE(bytes, dense / 3) << overlapped << " " << s;
+        if (s >= kSlowFrom - kInterval && s < kSlowFrom) {
+          EXPECT_GE(bytes, dense) << overlapped << " " << s;
+        }
+        if (s > kSlowFrom + 2 * kInterval) {
+          EXPECT_LE(bytes, dense / 3) << overlapped << " " << s;
+        }
       }
     });
   }

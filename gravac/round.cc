@@ -220,6 +220,10 @@ Agreed<Order> Round::next_order() {
   return Agreed(order_for(decided, costs().numbers(planned_factor(decided), compressor())));
 }
 
+double Round::momentum_share(const Order& order) const {
+  return compressor_info(options_.compressor(compressor())).momentum_share(order.factor);
+}
+
 // Agreed like the order, so that the optimizers of all ranks stay equal.
 MomentumUse Round::momentum_use(const Order& order) const {
   if (order.sent == Send::dense) return {};
@@ -232,8 +236,8 @@ MomentumUse Round::momentum_use(const Order& order) const {
   // makes up for it an SGD becomes unstable at a much lower curvature, which at the start of training threw
   // resnet20 back (docs/results.md).
   constexpr double kSettling = 100;
-  const double share = compressor_info(options_.compressor(compressor())).momentum_share(order.factor);
-  return {.share = std::lerp(1.0, share, std::min(1.0, static_cast<double>(state_->since_dense) / kSettling)),
+  return {.share = std::lerp(1.0, momentum_share(order),
+                             std::min(1.0, static_cast<double>(state_->since_dense) / kSettling)),
           .age = age};
 }
 
@@ -295,7 +299,7 @@ void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, co
     static const Law by_gain;
     const Law& law = options_.laws.empty() ? by_gain : options_.laws.at(compressor());
     state_->effective += sparse ? law.rate(order->factor, state_->own.gain) : 1;
-    state_->since_dense = sparse ? state_->since_dense + 1 : 0;
+    state_->since_dense = sparse && momentum_share(*order) < 1 ? state_->since_dense + 1 : 0;
     end_watch();
   } else {
     state_->own = {};  // a bad step teaches nothing
@@ -343,8 +347,10 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
   Facts expected = facts();
   expected.emplace_back("rank", std::to_string(comm_.rank()));
   for (const auto& [key, value] : expected) {
-    // States of earlier versions do not say which optimizer they were made with.
+    // States of earlier versions do not say which optimizer they were made with. The start may have been
+    // meant for a run of another length, and is over or goes on as it began.
     if (key == "option optimizer" && !checkpoint.has("fact/" + key)) continue;
+    if (key == "option start-steps") continue;
     const std::string theirs = checkpoint.text("fact/" + key);
     require(theirs == value, "checkpoint: ", key, " is ", theirs, " there and ", value, " here");
   }

@@ -92,7 +92,7 @@ class Round {
     std::uint64_t steps = 0, bad_steps = 0;
     Send decided = Send::dense;  // by the last good step
     std::size_t compressor = 0;
-    std::uint64_t since_dense = 0;  // good steps that were compressed since the last dense one
+    std::uint64_t since_dense = 0;  // good steps since the last that left momentum alone, as dense ones do
     double effective = 0;           // dense steps that all good steps so far were worth
     struct Own {                    // the step before as this rank saw it, which the next message tells
       bool known = false;
@@ -112,6 +112,7 @@ class Round {
   void describe(const Energy& energy, StepReport& report) const;
   void end_watch();
   double planned_factor(Send sent) const;
+  double momentum_share(const Order& order) const;
   MomentumUse momentum_use(const Order& order) const;
   Order order_for(Send sent, double kept) const;
 

@@ -195,8 +195,8 @@ TEST(Options, DefaultsOfTheTableAreThoseOfTheEngine) {
 }
 
 TEST(Options, GoToTheEngineOnlyWhereTheyDifferFromItsDefaults) {
-  EXPECT_EQ(parse("policy=progress epsilon=0.70 momentum=0.5 clip=3").engine,
-            (Options{{"optimizer", "sgd"}}));
+  EXPECT_EQ(parse("policy=progress epsilon=0.70 momentum=0.5 clip=3 start-steps=0").engine,
+            (Options{{"optimizer", "sgd"}, {"start-steps", "0"}}));
   EXPECT_EQ(parse("policy=static factor=20 seed=3").engine,
             (Options{{"policy", "static"}, {"factor", "20"}, {"seed", "3"}, {"optimizer", "sgd"}}));
 }
@@ -210,19 +210,36 @@ TEST(Options, EachOptimizerHasItsOwnDefaults) {
   EXPECT_EQ(numbers("optimizer=adam"), (std::vector<double>{1e-3, 0}));
   EXPECT_EQ(numbers("optimizer=adamw"), (std::vector<double>{1e-3, 0.01}));
   EXPECT_EQ(numbers("optimizer=adamw lr=0.5 weight-decay=0"), (std::vector<double>{0.5, 0}));
-  EXPECT_EQ(parse("optimizer=adamw").engine, (Options{{"optimizer", "adam"}}));
-  EXPECT_EQ(parse("optimizer=adam").engine, (Options{{"optimizer", "adam"}}));
+  for (const std::string name : {"adamw", "adam"}) {
+    EXPECT_EQ(parse("policy=dense optimizer=" + name).engine,
+              (Options{{"optimizer", "adam"}, {"policy", "dense"}}));
+  }
 }
 
 TEST(Options, GiveMomentumDecayAndClippingToTheMomentumMemory) {
-  const TrainOptions options = parse("memory=momentum clip=2");
+  const TrainOptions options = parse("memory=momentum clip=2 policy=static");
   EXPECT_TRUE(options.momentum_memory());
   EXPECT_FALSE(parse("clip=2").momentum_memory());
   EXPECT_EQ(options.engine, (Options{{"memory", "momentum"},
                                      {"momentum", "0.9"},
                                      {"weight-decay", "5e-04"},
                                      {"clip", "2"},
+                                     {"policy", "static"},
                                      {"optimizer", "sgd"}}));
+}
+
+TEST(Options, StartWithATenthOfTheRunButNotWithMoreThanLongRunsNeed) {
+  const auto start = [](const std::string& text) {
+    const Options engine = parse(text).engine;
+    const auto found = engine.find("start-steps");
+    return found == engine.end() ? "none" : found->second;
+  };
+  EXPECT_EQ(start("steps=300"), "30");
+  EXPECT_EQ(start("steps=3000 policy=gravac"), "60");
+  EXPECT_EQ(start("epochs=1"), "60");
+  EXPECT_EQ(start("steps=5"), "none");
+  EXPECT_EQ(start("steps=300 start-steps=7"), "7");
+  EXPECT_EQ(start("steps=300 policy=static"), "none");
 }
 
 TEST(Options, ReadAnEmulatedCluster) {

@@ -200,7 +200,8 @@ TEST(Sgd, HoldsWhatTheHandOverSaysInAnySequenceOfSteps) {
           const double used = dense   ? m
                               : fixed ? *fixed
                                       : m * (1 - 0.22 * std::log10(report.factor) * since_dense / 100);
-          const double scale = (1 - std::pow(m, good + 1) - used * (1 - std::pow(m, good))) / (1 - m);
+          const double scale =
+              report.momentum.length * (1 - std::pow(m, good + 1) - used * (1 - std::pow(m, good))) / (1 - m);
           ++good;
           since_dense = dense ? 0 : since_dense + 1;
           if (comm.rank() == 0 && !dense) ++sparse;

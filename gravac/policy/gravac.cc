@@ -16,6 +16,7 @@
 
 #include "gravac/policy/policies.h"
 #include "gravac/policy/policy_state.h"
+#include "gravac/policy/start.h"
 #include "gravac/util/layout.h"
 #include "gravac/util/require.h"
 
@@ -58,7 +59,8 @@ class GravacPolicy final : public Policy {
         met_(options.ladder.size(), false),
         gains_(options.ladder.size()),
         throughputs_(options.ladder.size()),
-        trial_left_(options.trial) {
+        trial_left_(options.trial),
+        start_(options.start) {
     const auto& ladder = options_.ladder;
     require(!ladder.empty() && ladder.front() >= 1 && std::isfinite(ladder.back()) &&
                 std::adjacent_find(ladder.begin(), ladder.end(), std::greater_equal<>()) == ladder.end(),
@@ -78,6 +80,7 @@ class GravacPolicy final : public Policy {
   // While the policy waits for its next trial there is nothing to measure: gains without a residual say
   // little.
   std::optional<Plan> plan() const override {
+    if (!start_.over()) return start_.plan();
     if (waiting_) return std::nullopt;
     return Plan{options_.ladder[minimum_], options_.ladder[candidate_]};
   }
@@ -85,6 +88,11 @@ class GravacPolicy final : public Policy {
   // Decides by smoothed gains, since those of single steps are noisy. Both factors' gains are measured on
   // every step.
   Send decide(const Energy& energy) override {
+    if (!start_.over()) {
+      const Send sent = start_.plan() ? Send::candidate : Send::dense;
+      start_.count();
+      return sent;
+    }
     if (waiting_) return Send::dense;
     gains_[minimum_].add(gain(options_.gain, energy, Send::minimum), options_.smoothing);
     if (candidate_ != minimum_) {
@@ -102,6 +110,8 @@ class GravacPolicy final : public Policy {
   }
 
   void record(const Outcome& outcome) override {
+    if (outcome.costs) start_.learn(*outcome.costs);
+    if (!start_.over()) return;
     // Dense steps (factor 1) do not take part in the search for the ideal factor.
     const auto rung = std::find(options_.ladder.begin(), options_.ladder.end(), outcome.factor);
     if (outcome.factor > 1 && rung != options_.ladder.end()) {
@@ -119,7 +129,8 @@ class GravacPolicy final : public Policy {
                          {"waiting", {waiting_ ? 1.0 : 0.0}},
                          {"trial_left", {static_cast<double>(trial_left_)}},
                          {"retry_left", {static_cast<double>(retry_left_)}},
-                         {"met", {met_.begin(), met_.end()}}};
+                         {"met", {met_.begin(), met_.end()}},
+                         {"start", start_.save()}};
     const auto add = [&](const char* key, const std::vector<Average>& averages) {
       std::vector<double> values;
       for (const Average& average : averages)
@@ -152,6 +163,7 @@ class GravacPolicy final : public Policy {
     };
     read("gains", loaded.gains_);
     read("throughputs", loaded.throughputs_);
+    loaded.start_.load(reader);
     *this = loaded;
   }
 
@@ -226,6 +238,7 @@ class GravacPolicy final : public Policy {
   std::size_t trial_left_ = 0;                // steps in which the minimum is sent whatever its gain
   std::size_t retry_left_ = 0;                // windows until the rung above the candidate is tried again
   std::size_t steps_ = 0;
+  Start start_;
 };
 
 using enum OptionInfo::Kind;
@@ -247,22 +260,26 @@ constexpr OptionInfo kOptions[] = {
      "Divide the energy kept by that of gradient plus residual (error-fed) or of the gradient, or norms of "
      "layers (released)"},
 };
-constexpr SharedOption kShared[] = {{"factor-min"}, {"factor-max"}, {"smoothing"}};
+constexpr SharedOption kShared[] = {{"factor-min"}, {"factor-max"}, {"smoothing"}, {"start-steps"}};
 
 std::unique_ptr<Policy> from_options(const PolicyInput& input) {
   const OptionReader& options = input.options;
   const double minimum = options.number("factor-min"), maximum = options.number("factor-max");
   const auto window = options.number<std::size_t>("window");
+  const auto trial = options.number("trial", default_trial(window));
+  const auto retry = options.number<std::size_t>("retry");
+  const bool as_printed = trial == 0 && retry == 0;
   return make_gravac_policy({.ladder = options.choice("ladder") == "exponential"
                                            ? exponential_ladder(minimum, maximum)
                                            : geometric_ladder(minimum, maximum),
                              .epsilon = options.number("epsilon"),
                              .omega = options.number("omega"),
                              .window = window,
-                             .trial = options.number("trial", default_trial(window)),
-                             .retry = options.number<std::size_t>("retry"),
+                             .trial = trial,
+                             .retry = retry,
                              .smoothing = options.number("smoothing", default_smoothing(input.ranks)),
-                             .gain = gain_from_string(options.text("gain"))});
+                             .gain = gain_from_string(options.text("gain")),
+                             .start = as_printed ? StartOptions{} : input.start});
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ struct PolicyInput {
   std::size_t ranks = 1;
   std::size_t segments = 1;  // parameters of the model, each with its own part of the gradient
   std::span<const ProgressOptions::Compressor> compressors = {};  // that the engine has, by number
+  StartOptions start = {};
 };
 
 // An option that several policies read. A policy can have its own default for it.

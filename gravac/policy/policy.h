@@ -98,6 +98,14 @@ std::unique_ptr<Policy> make_dense_policy();
 // Compresses by `factor` on every step. Throws Error unless 1 <= factor < infinity.
 std::unique_ptr<Policy> make_static_policy(double factor);
 
+// How policies begin (start.h): for `steps` steps they send at a factor of a compressor, by its number in the
+// engine, which should cost no accuracy; factor 1 is dense. Afterwards the factor rises gradually.
+struct StartOptions {
+  std::size_t steps = 0;
+  std::size_t compressor = 0;
+  double factor = 1;
+};
+
 // The paper's Algorithm 1. docs/algorithm.md says how we read it where its text allows two readings.
 struct GravacOptions {
   std::vector<double> ladder = exponential_ladder(10, 1000);  // factors to try, ascending
@@ -108,6 +116,7 @@ struct GravacOptions {
   std::size_t retry = 4;     // windows until a factor that failed is tried again; 0: never, as printed there
   double smoothing = 0.04;   // weight of a new sample in the averages, in (0, 1]
   Gain gain = Gain::gradient;
+  StartOptions start = {};
 };
 std::unique_ptr<Policy> make_gravac_policy(const GravacOptions& options);
 
@@ -131,6 +140,7 @@ struct ProgressOptions {
   double tail_exponent =
       1.25;  // of laws that go by the gain: gain(factor) = 1 / (1 + (factor / c0) ^ this), c0 learned
   std::size_t interval = 10;  // steps between changes
+  StartOptions start = {};
 };
 std::unique_ptr<Policy> make_progress_policy(const ProgressOptions& options);
 

@@ -2,6 +2,7 @@
 
 // Reads the state that a policy saved, with checks. Only policies include this.
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <string>
@@ -30,6 +31,9 @@ class StateReader {
       return values;
     }
     throw Error(std::string(policy_) + " policy: state has no '" + std::string(name) + "'");
+  }
+  bool has(std::string_view name) const {
+    return std::ranges::any_of(state_, [&](const auto& entry) { return entry.first == name; });
   }
   double number(std::string_view name) const { return numbers(name, 1)[0]; }
   // The number called `name`. Throws Error unless it is a whole number from 0 to below `limit`.

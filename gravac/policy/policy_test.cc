@@ -584,6 +584,40 @@ TEST(ProgressPolicy, ProgressPerStepStaysAboveTheFloor) {
   EXPECT_GT(factor_of(*policy), 1);
 }
 
+// Both policies begin in 4 bits; the factor of progress then rises gradually, gravac climbs its ladder.
+TEST(Policies, StartWithFourBitsAndThenLetTheFactorRise) {
+  struct Slow final : StepCosts {
+    double dense_seconds() const override { return 10; }
+    double sparse_seconds(double factor, std::size_t) const override { return 0.1 + 10 / factor; }
+  };
+  const Slow costs;
+  const StartOptions start{.steps = 40, .compressor = 1, .factor = 8};
+  const Law worth_a_dense_step(std::vector<RatePoint>{{1000, 1, 0}});
+  const std::unique_ptr<Policy> policies[] = {
+      make_progress_policy({.compressors = {{worth_a_dense_step, fine_ladder(1000)}}, .start = start}),
+      make_gravac_policy({.window = 20, .start = start})};
+  for (const auto& policy : policies) {
+    double highest = 0;
+    for (int step = 0; step < 400; ++step) {
+      const std::optional<Plan> plan = policy->plan();
+      ASSERT_TRUE(plan || step < 40) << policy->name() << " " << step;
+      if (step < 2) {
+        EXPECT_EQ(plan, (Plan{8, 8, 1}));
+      }
+      if (step >= 40) {
+        EXPECT_EQ(plan->compressor, 0u) << policy->name() << " " << step;
+        if (policy->name() == "progress") {
+          EXPECT_LE(plan->candidate, std::max(8.0, 1.8 * highest)) << step;
+        }
+        highest = std::max(highest, plan->candidate);
+      }
+      policy->decide({.entered = 1, .dense = 1, .minimum = 1, .candidate = 1});
+      policy->record({.factor = plan ? plan->candidate : 1, .samples_per_second = 1, .costs = &costs});
+    }
+    EXPECT_GT(highest, 30) << policy->name();
+  }
+}
+
 TEST(ProgressPolicy, RefusesOptionsOutOfRange) {
   EXPECT_THROW(fine_ladder(1), Error);
   EXPECT_THROW(make_progress_policy({.compressors = {{Law(), {1}}}}), Error);

@@ -14,6 +14,7 @@
 
 #include "gravac/policy/policies.h"
 #include "gravac/policy/policy_state.h"
+#include "gravac/policy/start.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
@@ -37,7 +38,7 @@ struct Offer {
 
 class ProgressPolicy final : public Policy {
  public:
-  explicit ProgressPolicy(const ProgressOptions& options) : options_(options) {
+  explicit ProgressPolicy(const ProgressOptions& options) : options_(options), start_(options.start) {
     for (const auto& compressor : options.compressors) {
       for (const double factor : compressor.factors) {
         require(std::isfinite(factor) && factor > 1, "progress policy: factor ", factor,
@@ -55,12 +56,16 @@ class ProgressPolicy final : public Policy {
   std::string_view name() const override { return "progress"; }
 
   std::optional<Plan> plan() const override {
+    if (!start_.over()) return start_.plan();
     const Setting setting = next();
     if (setting.dense()) return std::nullopt;
     return Plan{setting.factor, setting.factor, setting.compressor};
   }
 
   Send decide(const Energy& energy) override {
+    const bool starting = !start_.over(), in_bits = start_.plan().has_value();
+    start_.count();
+    if (starting) return in_bits ? Send::candidate : Send::dense;
     const Setting sent = next();
     trial_ = {};
     if (sent.dense()) {
@@ -74,6 +79,8 @@ class ProgressPolicy final : public Policy {
   // Moves early, too: the costs of the first steps say already whether the link is slow.
   void record(const Outcome& outcome) override {
     ++steps_;
+    if (outcome.costs) start_.learn(*outcome.costs);
+    if (!start_.over()) return;
     const bool early = steps_ == kFirstMove || steps_ == 2 * kFirstMove;
     if ((early || steps_ % options_.interval == 0) && outcome.costs) move(*outcome.costs);
   }
@@ -83,7 +90,8 @@ class ProgressPolicy final : public Policy {
             {"dense_steps", {static_cast<double>(dense_steps_)}},
             {"factor", {current_.factor, static_cast<double>(current_.compressor)}},
             {"trial", {trial_.factor, static_cast<double>(trial_.compressor)}},
-            {"log_c0", {log_c0_}}};
+            {"log_c0", {log_c0_}},
+            {"start", start_.save()}};
   }
 
   void load(const PolicyState& state) override {
@@ -101,6 +109,7 @@ class ProgressPolicy final : public Policy {
     loaded.current_ = setting("factor");
     loaded.trial_ = setting("trial");
     loaded.log_c0_ = reader.number("log_c0");
+    loaded.start_.load(reader);
     *this = loaded;
   }
 
@@ -182,7 +191,9 @@ class ProgressPolicy final : public Policy {
     std::vector<Setting> settings;
     for (std::size_t c = 0; c < options_.compressors.size(); ++c) {
       for (const double factor : options_.compressors[c].factors) {
-        if (rate({c, factor}) >= options_.floor) settings.push_back({c, factor});
+        if (factor <= start_.highest_factor() && rate({c, factor}) >= options_.floor) {
+          settings.push_back({c, factor});
+        }
       }
     }
     return settings;
@@ -209,6 +220,7 @@ class ProgressPolicy final : public Policy {
   }
 
   ProgressOptions options_;
+  Start start_;
   Setting current_, trial_;  // what steps are sent with; what the next one is sent with to learn its costs
   double log_c0_ = std::log(10.0);           // gain 1/2 at factor 10, until measured
   std::size_t steps_ = 0, dense_steps_ = 0;  // dense ones since the last that was compressed
@@ -223,14 +235,15 @@ constexpr OptionInfo kOptions[] = {
      "Where no rate was measured, gain is taken to be 1 / (1 + (factor / c) ^ X), with c learned", 0, 1e3,
      true},
 };
-constexpr SharedOption kShared[] = {{"factor-max"}, {"interval", "10"}};
+constexpr SharedOption kShared[] = {{"factor-max"}, {"interval", "10"}, {"start-steps"}};
 
 std::unique_ptr<Policy> from_options(const PolicyInput& input) {
   const OptionReader& options = input.options;
   return make_progress_policy({.compressors = {input.compressors.begin(), input.compressors.end()},
                                .floor = options.number("floor"),
                                .tail_exponent = options.number("tail-exponent"),
-                               .interval = options.number("interval", ProgressOptions().interval)});
+                               .interval = options.number("interval", ProgressOptions().interval),
+                               .start = input.start});
 }
 
 }  // namespace

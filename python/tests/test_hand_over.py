@@ -73,15 +73,16 @@ class Reference:
         self.decay, self.nesterov = sgd.get("weight_decay", 0), sgd.get("nesterov", False)
         self.good = self.since_dense = 0  # steps so far, and compressed ones
 
-    def step(self, parameters, factor, fixed):
+    def step(self, parameters, report, fixed):
         """Returns the weights after the step."""
         after = []
         self.good += 1
+        factor = report["factor"]
         for i, p in enumerate(parameters):
             m = self.momenta[i]
             share = 1 - 0.22 * math.log10(factor) * self.since_dense / 100
             used = m if factor == 1 else m * share if fixed is None else min(m, fixed)
-            scale = (1 - m**self.good - used * (1 - m ** (self.good - 1))) / (1 - m)
+            scale = report["momentum_length"] * (1 - m**self.good - used * (1 - m ** (self.good - 1))) / (1 - m)
             g = scale * (p.grad.double() + self.decay * p.detach().double())
             self.buffers[i] = used * self.buffers[i] + g
             update = g + used * self.buffers[i] if self.nesterov else self.buffers[i]
@@ -117,7 +118,7 @@ def follow_the_law(rank, kind, sgd, more):
         if bad:
             continue  # as a GradScaler does
         factors.append(report["factor"])
-        expected = reference.step(trained.parameters, report["factor"], more.get("effective_momentum"))
+        expected = reference.step(trained.parameters, report, more.get("effective_momentum"))
         trained.optimizer.step()
         assert close(trained.buffers(), reference.buffers), step
         assert close(trained.parameters, expected), step
@@ -164,6 +165,7 @@ def test_dampening_goes_on_beside_the_hand_over():
         trained.backward(gradients_of(0, step, True))
         used = 0.9 * (1 - 0.22 * step / 100)
         scale = (1 - 0.9 ** (step + 1) - used * (1 - 0.9**step)) / (1 - 0.9)
+        scale *= trained.state.report()["momentum_length"]
         added = scale * (0.75 if step > 0 else 1)  # in the first step nothing is changed, and torch dampens nothing
         buffer = used * buffer + added * trained.parameters[0].grad.double()
         trained.optimizer.step()
@@ -293,7 +295,8 @@ def test_works_as_an_optimizer():
         model(gradients_of(0, step, True)).backward()
         optimizer.step()
         used = 0.9 * optimizer.aggregator.report()["momentum_share"]
-        expected = used * expected + (1 if step == 0 else 1.9 - used) * p.grad
+        length = optimizer.aggregator.report()["momentum_length"]
+        expected = used * expected + (1 if step == 0 else 1.9 - used) * length * p.grad
     assert torch.allclose(optimizer.state[p]["momentum_buffer"], expected)
 
 
