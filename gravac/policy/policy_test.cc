@@ -612,7 +612,7 @@ TEST(Policies, StartWithFourBitsAndThenLetTheFactorRise) {
         highest = std::max(highest, plan->candidate);
       }
       policy->decide({.entered = 1, .dense = 1, .minimum = 1, .candidate = 1});
-      policy->record({.factor = plan ? plan->candidate : 1, .samples_per_second = 1, .costs = &costs});
+      policy->record({.factor = plan ? plan->candidate : 1, .samples_per_second = plan ? plan->candidate : 1, .costs = &costs});
     }
     EXPECT_GT(highest, 30) << policy->name();
   }
