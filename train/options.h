@@ -21,7 +21,7 @@ struct TrainOptions {
   std::size_t workers = 0;       // processes to start on this machine; 0: --workers was not given
   std::string backend = "gloo";  // gloo | mpi
   // For gravac::make_setup(): which optimizer it is (sgd or adam), and values that differ from its defaults.
-  gravac::Options engine = {{"optimizer", "sgd"}};
+  gravac::Options engine = {{"optimizer", "sgd"}, {"start-steps", "60"}};
   bool overlap = false;  // send buckets while backward still runs
   // Kilobytes per bucket. 0: with overlap a quarter of the gradient; without, no buckets.
   std::size_t bucket = 0;

@@ -195,8 +195,8 @@ TEST(Options, DefaultsOfTheTableAreThoseOfTheEngine) {
 }
 
 TEST(Options, GoToTheEngineOnlyWhereTheyDifferFromItsDefaults) {
-  EXPECT_EQ(parse("policy=progress epsilon=0.70 momentum=0.5 clip=3").engine,
-            (Options{{"optimizer", "sgd"}}));
+  EXPECT_EQ(parse("policy=progress epsilon=0.70 momentum=0.5 clip=3 start-steps=0").engine,
+            (Options{{"optimizer", "sgd"}, {"start-steps", "0"}}));
   EXPECT_EQ(parse("policy=static factor=20 seed=3").engine,
             (Options{{"policy", "static"}, {"factor", "20"}, {"seed", "3"}, {"optimizer", "sgd"}}));
 }
@@ -226,6 +226,20 @@ TEST(Options, GiveMomentumDecayAndClippingToTheMomentumMemory) {
                                      {"clip", "2"},
                                      {"policy", "static"},
                                      {"optimizer", "sgd"}}));
+}
+
+TEST(Options, StartWithATenthOfTheRunButNotWithMoreThanLongRunsNeed) {
+  const auto start = [](const std::string& text) {
+    const Options engine = parse(text).engine;
+    const auto found = engine.find("start-steps");
+    return found == engine.end() ? "none" : found->second;
+  };
+  EXPECT_EQ(start("steps=300"), "30");
+  EXPECT_EQ(start("steps=3000 policy=gravac"), "60");
+  EXPECT_EQ(start("epochs=1"), "60");
+  EXPECT_EQ(start("steps=5"), "none");
+  EXPECT_EQ(start("steps=300 start-steps=7"), "7");
+  EXPECT_EQ(start("steps=300 policy=static"), "none");
 }
 
 TEST(Options, ReadAnEmulatedCluster) {

@@ -154,7 +154,7 @@ def conserve(rank, options, kind):
 LOSSLESS = {
     "global": dict(policy="static", factor=10),
     "layer": dict(policy="static", factor=4, granularity="layer", values="fp16", compressor="dgc"),
-    "gravac": dict(policy="gravac", factor_min=4, factor_max=40, window=3, epsilon=0.1, gain="error-fed"),
+    "gravac": dict(policy="gravac", start_steps=0, factor_min=4, factor_max=40, window=3, epsilon=0.1, gain="error-fed"),
 }
 
 
