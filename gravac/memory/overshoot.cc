@@ -23,8 +23,7 @@ void Overshoot::add(std::size_t begin, std::span<const float> mean) {
   if (last_.empty()) last_.assign((entries_ + kBlock * stride_ - 1) / (kBlock * stride_) * kBlock, 0.0f);
   const std::size_t end = begin + mean.size();
   const std::size_t first = (begin / kBlock + stride_ - 1) / stride_ * stride_;  // block that is looked at
-  const std::size_t inside = begin / kBlock % stride_ == 0 ? begin / kBlock : first;
-  for (std::size_t block = inside; block * kBlock < end; block += stride_) {
+  for (std::size_t block = first; block * kBlock < end; block += stride_) {
     const std::size_t from = std::max(begin, block * kBlock), to = std::min(end, (block + 1) * kBlock);
     const float* now = mean.data() + (from - begin);
     float* last = last_.data() + block / stride_ * kBlock + from % kBlock;
