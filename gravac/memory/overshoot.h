@@ -47,7 +47,8 @@ class Overshoot {
   std::size_t entries_, stride_;  // looks at one block of entries in `stride_`
   std::vector<float> last_;       // what it looked at of the last mean; empty before the first
   bool compares_ = false;         // `last_` is the mean of the step before
-  double product_ = 0, energy_ = 0, last_energy_ = 0;
+  double product_ = 0, energy_ = 0;  // of this mean, with the last one and with itself
+  double last_energy_ = 0;
   double cosine_ = 0;  // averaged
   double length_ = 1;
 };

@@ -73,6 +73,8 @@ TEST(Overshoot, IgnoresMeansOfZerosAndMeansTooLargeToSquare) {
   Overshoot overshoot(2);
   for (const float value : {0.0f, 1.0f, 0.0f, 3e38f, -3e38f, 1.0f}) step(overshoot, {value, value});
   EXPECT_EQ(overshoot.length(), 1);
+  step(overshoot, {3e38f, 3e38f});
+  EXPECT_NO_THROW(overshoot.check(overshoot.numbers(), overshoot.last_mean()));  // a checkpoint can be loaded
 }
 
 // Buckets in any order, and a gradient so large that only some of its blocks are looked at.
@@ -105,7 +107,7 @@ TEST(Overshoot, GoesOnFromItsStateAndRefusesAnother) {
     step(after, Floats(100, s % 2 ? 1.0f : -2.0f));
     EXPECT_EQ(before.length(), after.length());
   }
-  EXPECT_THROW(after.check(std::vector<double>{1, 0, 2}, before.last_mean()), Error);
+  EXPECT_THROW(after.check(std::vector<double>{1, 0, 2, 1}, before.last_mean()), Error);
   EXPECT_THROW(after.check(before.numbers(), Floats(3)), Error);
   EXPECT_THROW(after.check(before.numbers(), Floats(before.last_mean().size(), NAN)), Error);
 }
