@@ -174,6 +174,9 @@ int TrainCommand::run(const std::vector<std::string>& arguments) const {
     return 0;
   }
   const bool started = job.place && job.place->source == "gravac";
+  for (const std::string& warning : options.warnings) {
+    if (!started && (!job.place || job.place->rank == 0)) std::fprintf(stderr, "gravac: %s\n", warning.c_str());
+  }
   if (options.workers > 1 && !started) {
     return train::run_workers(
         {.workers = options.workers, .timeout_seconds = options.timeout, .arguments = arguments});

@@ -185,18 +185,33 @@ void check_compressor(const OptionReader& reader, std::string_view compressor, b
 }
 
 // The compressors that `compressor` stands for. auto is topk, as in the paper, except that policy progress
-// chooses between the families whose steps are worth as much as dense ones under this optimizer. Options that
-// only selectors have leave topk alone.
+// chooses between the families whose steps are worth as much as dense ones under this optimizer, and policy
+// gravac climbs through them under Adam, where Top-k does harm. Options that only selectors have leave topk
+// alone.
 std::vector<std::string> compressors_of(const OptionReader& reader) {
   const std::string name = reader.text("compressor");
   if (name != kAuto) return {name};
   const bool for_selectors = reader.given("granularity") || reader.text("memory") != "residual" ||
                              reader.given("values") || reader.text("positions") != "coded" ||
                              reader.text("exchange") == "shared";
-  if (reader.text("policy") != "progress" || for_selectors) return {"topk"};
+  if (for_selectors) return {"topk"};
+  if (reader.text("policy") == "gravac") {
+    const bool own_ladder = reader.given("factor-min") || reader.given("ladder");
+    return {reader.text("optimizer") == "adam" && !own_ladder ? "quantise" : "topk"};
+  }
+  if (reader.text("policy") != "progress") return {"topk"};
   const bool handed_over = reader.text("optimizer") == "sgd" && reader.text("hand-over") == "momentum";
   if (handed_over) return {"topk", "quantise"};
   return {"quantise"};
+}
+
+// What the user should know about a choice that is allowed. Under Adam a step of Top-k is worth much less than
+// a dense one (rates.def): it is what entries wait for that does harm, and momentum is not the cause.
+std::vector<std::string> warnings_of(const OptionReader& reader, std::span<const std::string> compressors) {
+  const bool selects = compressor_info(compressors[0]).family == "selector";
+  if (reader.text("optimizer") != "adam" || reader.text("policy") == "dense" || !selects) return {};
+  return {"compressor " + compressors[0] +
+          " costs accuracy under Adam; quantise, or policy progress without a compressor, does not"};
 }
 
 // Eight bits train as well as 32 (docs/results.md) where the residual keeps what they round off. Values that
@@ -293,6 +308,8 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
                                   .ranks = ranks,
                                   .segments = layout.segments().size(),
                                   .compressors = known,
+                                  .has_settings = reader.text("policy") == "gravac" &&
+                                                  reader.text("compressor") == kAuto && names[0] != "topk",
                                   .start = start});
   const bool factor_per_layer = setup.policy->observe_interval() > 0;
   for (const std::string& name : names) check_compressor(reader, name, factor_per_layer);
@@ -315,6 +332,7 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
     require(*out.effective_momentum >= 0 && *out.effective_momentum < 1, "options: effective-momentum ",
             *out.effective_momentum, " found, 0 <= M < 1 expected");
   }
+  setup.warnings = warnings_of(reader, names);
   reader.choice("optimizer");  // no more than a known name is expected of it here
   if (momentum_memory) {
     out.momentum = MomentumOptions{.momentum = reader.number("momentum"),

@@ -37,6 +37,10 @@ TEST(Config, AutoIsWhatSuitsThePolicyAndTheOptimizer) {
   EXPECT_EQ(chosen("optimizer=adam"), Names{"quantise"});
   EXPECT_EQ(chosen("optimizer=adam compressor=topk"), Names{"topk"});
   EXPECT_EQ(chosen("policy=gravac"), Names{"topk"});
+  EXPECT_EQ(chosen("policy=gravac optimizer=sgd"), Names{"topk"});
+  EXPECT_EQ(chosen("policy=gravac optimizer=adam"), Names{"quantise"});
+  EXPECT_EQ(chosen("policy=gravac optimizer=adam compressor=topk"), Names{"topk"});
+  EXPECT_EQ(chosen("policy=gravac optimizer=adam factor-min=10"), Names{"topk"});
   EXPECT_EQ(chosen("policy=accordion optimizer=sgd"), Names{"topk"});
   EXPECT_EQ(chosen("granularity=layer"), Names{"topk"});
   EXPECT_EQ(chosen("memory=momentum"), Names{"topk"});
@@ -44,6 +48,27 @@ TEST(Config, AutoIsWhatSuitsThePolicyAndTheOptimizer) {
   EXPECT_EQ(chosen("policy=gravac start-steps=10"), (Names{"topk", "quantise"}));
   EXPECT_EQ(chosen("optimizer=sgd start-steps=10"), (Names{"topk", "quantise"}));
   EXPECT_EQ(chosen("memory=momentum start-steps=10"), Names{"topk"});
+}
+
+// Its rungs are the settings that were measured to be worth nearly as much as dense steps.
+TEST(Config, UnderAdamGravacClimbsThroughBits) {
+  const auto setup = make_setup(options_from_string("policy=gravac optimizer=adam"), Layout(10), 4);
+  EXPECT_EQ(setup.policy->plan(), (Plan{4, 4}));
+  EXPECT_THROW(make_setup(options_from_string("policy=gravac optimizer=adam factor-max=2"), Layout(10), 4),
+               Error);
+}
+
+TEST(Config, WarnsOfTopkUnderAdamAndOfNothingElse) {
+  const auto warns = [](const char* text) {
+    return !make_setup(options_from_string(text), Layout(10), 4).warnings.empty();
+  };
+  EXPECT_TRUE(warns("policy=gravac optimizer=adam compressor=topk"));
+  EXPECT_TRUE(warns("policy=static optimizer=adam factor=10"));
+  EXPECT_FALSE(warns("policy=dense optimizer=adam"));
+  EXPECT_FALSE(warns("policy=gravac optimizer=adam"));
+  EXPECT_FALSE(warns("optimizer=adam"));
+  EXPECT_FALSE(warns("policy=gravac optimizer=sgd"));
+  EXPECT_FALSE(warns("policy=static"));
 }
 
 TEST(Config, EveryCompressorHasALaw) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "gravac/checkpoint.h"
@@ -94,6 +95,7 @@ std::vector<Bucket> make_buckets(const Layout& layout, std::size_t bytes);
 struct EngineSetup {
   std::unique_ptr<Policy> policy;
   EngineOptions options;
+  std::vector<std::string> warnings;  // sentences for the user, about options that are allowed but do harm
 };
 
 // An engine for after backward: one bucket with the whole gradient. What to send is decided on this

@@ -250,8 +250,8 @@ Options options_for_engine(const Checked& in) {
   return options;
 }
 
-// Builds an engine, because the library finds errors that cannot be found here.
-void check_engine(const Checked& in, const Options& options) {
+// Builds an engine, because the library finds errors that cannot be found here. Returns its warnings.
+std::vector<std::string> check_engine(const Checked& in, const Options& options) {
   const PolicyInfo& policy = policy_info(in.text("policy"));
   const bool both = (in.given("factor-min") && in.given("factor-max")) ||
                     (policy.reads("factor-min") && policy.reads("factor-max"));
@@ -264,6 +264,7 @@ void check_engine(const Checked& in, const Options& options) {
   const auto comm = group.join(0);
   SteadyClock clock;
   Aggregator(layout, std::move(setup.policy), setup.options, *comm, clock);
+  return setup.warnings;
 }
 
 // `text` as a TOML string.
@@ -338,7 +339,7 @@ TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
   check_training(in);
   TrainOptions out;
   out.engine = options_for_engine(in);
-  check_engine(in, out.engine);
+  out.warnings = check_engine(in, out.engine);
 
   out.model = in.text("model");
   out.data = in.text("data");

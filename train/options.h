@@ -80,6 +80,9 @@ struct TrainOptions {
   // among them: the engine compares its own.
   std::vector<std::pair<std::string, std::string>> facts;
 
+  // Sentences for the user, about options that are allowed but do harm.
+  std::vector<std::string> warnings;
+
   // Whether the engine, not the optimizer, applies momentum, weight decay and clipping.
   bool momentum_memory() const;
 };

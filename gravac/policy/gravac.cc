@@ -10,9 +10,16 @@
 //   sent at the minimum, for good. Here it goes back to the best rung that met epsilon, and tries the next
 //   one every `retry` windows.
 // With trial = 0 and retry = 0 the algorithm is the literal one.
+//
+// The ladder may lead from one compressor to another, from quantisers to low rank for instance. A step can
+// measure two factors of one compressor only. If the candidate has another compressor than the minimum, steps
+// measure and send the candidate while its gain is at least epsilon, and after that the minimum until the
+// window ends.
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "gravac/policy/policies.h"
 #include "gravac/policy/policy_state.h"
@@ -65,6 +72,8 @@ class GravacPolicy final : public Policy {
     require(!ladder.empty() && ladder.front() >= 1 && std::isfinite(ladder.back()) &&
                 std::adjacent_find(ladder.begin(), ladder.end(), std::greater_equal<>()) == ladder.end(),
             "gravac policy: the ladder must be ascending factors from 1 on");
+    require(options.compressors.empty() || options.compressors.size() == ladder.size(),
+            "gravac policy: ", options.compressors.size(), " compressors for ", ladder.size(), " factors");
     require(options.epsilon >= 0 && options.epsilon <= 1, "gravac policy: epsilon ", options.epsilon,
             " found, 0 to 1 expected");
     require(options.omega >= 0 && options.omega < 1, "gravac policy: omega ", options.omega,
@@ -82,7 +91,7 @@ class GravacPolicy final : public Policy {
   std::optional<Plan> plan() const override {
     if (!start_.over()) return start_.plan();
     if (waiting_) return std::nullopt;
-    return Plan{options_.ladder[minimum_], options_.ladder[candidate_]};
+    return Plan{options_.ladder[lower()], options_.ladder[upper()], compressor(upper())};
   }
 
   // Decides by smoothed gains, since those of single steps are noisy. Both factors' gains are measured on
@@ -94,17 +103,17 @@ class GravacPolicy final : public Policy {
       return sent;
     }
     if (waiting_) return Send::dense;
-    gains_[minimum_].add(gain(options_.gain, energy, Send::minimum), options_.smoothing);
-    if (candidate_ != minimum_) {
-      gains_[candidate_].add(gain(options_.gain, energy, Send::candidate), options_.smoothing);
-    }
+    const std::size_t low = lower(), high = upper();  // what was measured
+    gains_[low].add(gain(options_.gain, energy, Send::minimum), options_.smoothing);
+    if (high != low) gains_[high].add(gain(options_.gain, energy, Send::candidate), options_.smoothing);
     const bool trying = trial_left_ > 0;
     if (trying) --trial_left_;
-    if (gains_[candidate_].value >= options_.epsilon) {
-      met_[candidate_] = true;
+    if (gains_[high].value >= options_.epsilon) {
+      met_[high] = true;
       return Send::candidate;
     }
-    if (trying || gains_[minimum_].value >= options_.epsilon) return Send::minimum;
+    const bool steps_back = low != minimum_;  // the next step will be sent at the minimum
+    if (trying || steps_back || gains_[low].value >= options_.epsilon) return Send::minimum;
     waiting_ = options_.trial > 0;
     return Send::dense;
   }
@@ -114,8 +123,8 @@ class GravacPolicy final : public Policy {
     if (!start_.over()) return;
     // Dense steps (factor 1) do not take part in the search for the ideal factor.
     const auto rung = std::find(options_.ladder.begin(), options_.ladder.end(), outcome.factor);
-    if (outcome.factor > 1 && rung != options_.ladder.end()) {
-      const auto i = static_cast<std::size_t>(rung - options_.ladder.begin());
+    const auto i = static_cast<std::size_t>(rung - options_.ladder.begin());
+    if (outcome.factor > 1 && rung != options_.ladder.end() && gains_[i].known) {
       throughputs_[i].add(outcome.samples_per_second * gains_[i].value, options_.smoothing);
     }
     if (++steps_ % options_.window == 0) end_window();
@@ -170,6 +179,17 @@ class GravacPolicy final : public Policy {
   std::unique_ptr<Policy> clone() const override { return std::make_unique<GravacPolicy>(*this); }
 
  private:
+  std::size_t compressor(std::size_t rung) const {
+    return options_.compressors.empty() ? 0 : options_.compressors[rung];
+  }
+  // The rungs that a step measures: minimum and candidate, or one of them if their compressors differ.
+  std::size_t lower() const { return crosses() && !candidate_failed() ? candidate_ : minimum_; }
+  std::size_t upper() const { return crosses() && candidate_failed() ? minimum_ : candidate_; }
+  bool crosses() const { return compressor(minimum_) != compressor(candidate_); }
+  bool candidate_failed() const {
+    return gains_[candidate_].known && gains_[candidate_].value < options_.epsilon;
+  }
+
   void end_window() {
     if (waiting_) return start_trial();
     const std::size_t evaluated = candidate_;
@@ -182,6 +202,7 @@ class GravacPolicy final : public Policy {
     if (retry_left_ == 0) settle_if_saturated();
     candidate_ = std::max(candidate_, minimum_);  // settling may have chosen a rung below the new minimum
     met_[candidate_] = false;                     // it has to meet epsilon again
+    if (crosses()) gains_[candidate_] = {};       // and is measured again, which failing it would prevent
   }
 
   // Compression begins anew, at the lowest factor: what was known of gains was known with another residual.
@@ -262,6 +283,28 @@ constexpr OptionInfo kOptions[] = {
 };
 constexpr SharedOption kShared[] = {{"factor-min"}, {"factor-max"}, {"smoothing"}, {"start-steps"}};
 
+// The settings of all compressors whose steps are worth nearly as much as dense ones, ascending by factor. A
+// quantiser and a low rank have a few settings of their own, and gains of different compressors mean different
+// things: what Top-k may lose is too much for them. So the ladder leaves out what is known to do harm.
+std::pair<std::vector<double>, std::vector<std::size_t>> measured_ladder(const PolicyInput& input) {
+  constexpr double kLeastRate = 0.9;
+  std::map<double, std::size_t> rungs;
+  for (std::size_t c = 0; c < input.compressors.size(); ++c) {
+    const auto& [law, factors] = input.compressors[c];
+    for (const double factor : factors) {
+      if (!law.by_gain() && law.rate(factor, 1) >= kLeastRate) rungs.try_emplace(factor, c);
+    }
+  }
+  require(!rungs.empty(), "options: policy gravac has no factor up to factor-max ",
+          input.options.number("factor-max"), " under this optimizer");
+  std::pair<std::vector<double>, std::vector<std::size_t>> ladder;
+  for (const auto& [factor, compressor] : rungs) {
+    ladder.first.push_back(factor);
+    ladder.second.push_back(compressor);
+  }
+  return ladder;
+}
+
 std::unique_ptr<Policy> from_options(const PolicyInput& input) {
   const OptionReader& options = input.options;
   const double minimum = options.number("factor-min"), maximum = options.number("factor-max");
@@ -269,9 +312,13 @@ std::unique_ptr<Policy> from_options(const PolicyInput& input) {
   const auto trial = options.number("trial", default_trial(window));
   const auto retry = options.number<std::size_t>("retry");
   const bool as_printed = trial == 0 && retry == 0;
-  return make_gravac_policy({.ladder = options.choice("ladder") == "exponential"
-                                           ? exponential_ladder(minimum, maximum)
-                                           : geometric_ladder(minimum, maximum),
+  std::vector<double> ladder = options.choice("ladder") == "exponential"
+                                   ? exponential_ladder(minimum, maximum)
+                                   : geometric_ladder(minimum, maximum);
+  std::vector<std::size_t> compressors;
+  if (input.has_settings) std::tie(ladder, compressors) = measured_ladder(input);
+  return make_gravac_policy({.ladder = std::move(ladder),
+                             .compressors = std::move(compressors),
                              .epsilon = options.number("epsilon"),
                              .omega = options.number("omega"),
                              .window = window,

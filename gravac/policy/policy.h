@@ -109,6 +109,7 @@ struct StartOptions {
 // The paper's Algorithm 1. docs/algorithm.md says how we read it where its text allows two readings.
 struct GravacOptions {
   std::vector<double> ladder = exponential_ladder(10, 1000);  // factors to try, ascending
+  std::vector<std::size_t> compressors = {};  // of each rung, by number in the engine; empty: 0 for all
   double epsilon = 0.7;      // least gain at which a factor may be used, in [0, 1]
   double omega = 0.01;       // relative difference below which two numbers count as equal
   std::size_t window = 500;  // steps between changes of the factors

@@ -77,6 +77,47 @@ TEST(GravacPolicy, SendsTheCandidateOnlyWhileItsGainReachesEpsilon) {
   EXPECT_EQ(step(*policy, 0.9, 0.69), Send::minimum);
 }
 
+// A step measures one compressor. While the candidate has another than the minimum, steps are sent at the
+// candidate until its gain is too low, and then at the minimum until the window ends.
+TEST(GravacPolicy, ClimbsFromOneCompressorToTheNext) {
+  GravacOptions o = options({4, 8, 20});
+  o.compressors = {0, 0, 1};
+  const auto policy = make_gravac_policy(o);
+  step(*policy, 0.95, 0.95);
+  EXPECT_EQ(policy->plan(), (Plan{4, 8, 0}));
+  step(*policy, 0.95, 0.9);
+  EXPECT_EQ(policy->plan(), (Plan{20, 20, 1}));
+  EXPECT_EQ(step(*policy, 0.8, 0.8), Send::candidate);
+  EXPECT_EQ(policy->plan(), (Plan{20, 20, 1}));
+}
+
+TEST(GravacPolicy, LeavesACompressorWhoseGainIsTooLowUntilTheWindowEnds) {
+  GravacOptions o = options({4, 20});
+  o.compressors = {0, 1};
+  o.window = 4;
+  o.retry = 1;
+  o.smoothing = 1;
+  const auto policy = make_gravac_policy(o);
+  for (int i = 0; i < 4; ++i) step(*policy, 0.95, 0.95);
+  EXPECT_EQ(policy->plan(), (Plan{20, 20, 1}));
+  step(*policy, 0.5, 0.5);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(policy->plan(), (Plan{4, 4, 0})) << i;
+    EXPECT_EQ(step(*policy, 0.9, 0.9), Send::candidate);
+  }
+  for (int i = 0; i < 4; ++i) step(*policy, 0.9, 0.9);  // a window at the minimum
+  EXPECT_EQ(policy->plan(), (Plan{20, 20, 1}));           // it is tried again
+  const auto copy = policy->clone();
+  copy->load(policy->save());
+  EXPECT_EQ(copy->plan(), policy->plan());
+}
+
+TEST(GravacPolicy, RefusesACompressorListOfAnotherLength) {
+  GravacOptions o = options({4, 20});
+  o.compressors = {0};
+  EXPECT_THROW(make_gravac_policy(o), Error);
+}
+
 TEST(GravacPolicy, FallsToMinimumAndThenToDenseOnThatVeryStep) {
   GravacOptions o = options({10, 100});
   o.window = 4;

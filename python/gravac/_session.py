@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import sys
+import warnings
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
@@ -96,7 +97,9 @@ class Session:
         self._momentum: Optional[float] = None
         self._take_over_momentum()
         self._peers = Peers(process_group, timeout)
-        _engine.check_options(self._options, self._peers.size)
+        for warning in _engine.check_options(self._options, self._peers.size):
+            if self._peers.rank == 0:
+                warnings.warn(f"gravac: {warning}", stacklevel=4)
         # The engine waits on a thread of its own, so that Ctrl-C reaches this one.
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "gravac")
         self._engine: Any = None
