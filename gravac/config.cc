@@ -270,8 +270,9 @@ std::vector<double> factors_of(const CompressorInfo& info, const Layout& layout,
 StartOptions add_start(const OptionReader& reader, const std::vector<std::string>& names,
                        EngineOptions& out) {
   constexpr std::string_view kStartsWith = "quantise";
+  constexpr std::size_t kStartSteps = 30;  // programs do not say how long they train
   out.compressors = names;
-  StartOptions start{.steps = reader.number("start-steps", std::size_t{0})};
+  StartOptions start{.steps = reader.number("start-steps", kStartSteps)};
   const bool fits =
       reader.flag("feedback") && reader.text("memory") == "residual" && reader.text("exchange") != "shared";
   if (start.steps > 0 && policy_info(reader.text("policy")).reads("start-steps") && fits) {

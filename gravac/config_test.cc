@@ -28,7 +28,9 @@ TEST(Config, WithoutOptionsIsTheDefault) {
 
 TEST(Config, AutoIsWhatSuitsThePolicyAndTheOptimizer) {
   const auto chosen = [](const char* text) {
-    const EngineOptions options = make_setup(options_from_string(text), Layout(10), 4).options;
+    Options given = options_from_string(text);
+    given.emplace("start-steps", "0");  // unless the text says otherwise
+    const EngineOptions options = make_setup(given, Layout(10), 4).options;
     return options.compressors.empty() ? std::vector{options.step.compressor} : options.compressors;
   };
   using Names = std::vector<std::string>;
@@ -52,7 +54,7 @@ TEST(Config, AutoIsWhatSuitsThePolicyAndTheOptimizer) {
 
 // Its rungs are the settings that were measured to be worth nearly as much as dense steps.
 TEST(Config, UnderAdamGravacClimbsThroughBits) {
-  const auto setup = make_setup(options_from_string("policy=gravac optimizer=adam"), Layout(10), 4);
+  const auto setup = make_setup(options_from_string("policy=gravac optimizer=adam start-steps=0"), Layout(10), 4);
   EXPECT_EQ(setup.policy->plan(), (Plan{4, 4}));
   EXPECT_THROW(make_setup(options_from_string("policy=gravac optimizer=adam factor-max=2"), Layout(10), 4),
                Error);
@@ -76,7 +78,8 @@ TEST(Config, EveryCompressorHasALaw) {
   layout.add("weights", 4096, 64);
   for (const CompressorInfo& info : compressors()) {
     for (const char* optimizer : {"sgd", "adam", "unknown"}) {
-      const Options options = {{"compressor", std::string(info.name)}, {"optimizer", optimizer}};
+      const Options options = {
+          {"compressor", std::string(info.name)}, {"optimizer", optimizer}, {"start-steps", "0"}};
       const auto setup = make_setup(options, layout, 4);
       ASSERT_EQ(setup.options.laws.size(), 1u);
       const double rate = setup.options.laws[0].rate(4, 0.5);
@@ -91,11 +94,12 @@ TEST(Config, ReadsEveryPolicyAndItsOptions) {
       50);
   const auto gravac = make_setup(
       options_from_string(
-          "policy=gravac ladder=geometric factor-min=1.5 epsilon=0.9 gain=error-fed  compressor=randomk"),
+          "policy=gravac ladder=geometric factor-min=1.5 epsilon=0.9 gain=error-fed start-steps=0 "
+          "compressor=randomk"),
       Layout(10), 4);
   EXPECT_EQ(gravac.policy->plan()->minimum, 1.5);
   EXPECT_EQ(gravac.options.step.compressor, "randomk");
-  EXPECT_EQ(gravac.options.facts.size(), 6u);
+  EXPECT_EQ(gravac.options.facts.size(), 7u);
   EXPECT_FALSE(gravac.policy->needs().norms);
   EXPECT_TRUE(
       make_setup(options_from_string("policy=gravac gain=released"), Layout(10), 4).policy->needs().norms);

@@ -294,7 +294,8 @@ TEST_P(Told, TheStatisticsOfEveryRankThatItAskedFor) {
 // Reports have the gain by norms of layers where somebody measured norms, and null where nobody did.
 TEST_P(Told, ReportsHaveTheReleasedGainWhereItWasMeasured) {
   run_ranks(2, [](Comm& comm) {
-    Whole with("policy=gravac factor-min=4 factor-max=40 window=3 epsilon=0 gain=released", GetParam(), comm);
+    Whole with("policy=gravac start-steps=0 factor-min=4 factor-max=40 window=3 epsilon=0 gain=released",
+               GetParam(), comm);
     Whole scadles("policy=scadles", GetParam(), comm), without("policy=static", GetParam(), comm);
     for (std::size_t step = 0; step < 6; ++step) {
       const StepReport report = with.step(stationary(comm.rank(), step));

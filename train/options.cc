@@ -241,7 +241,7 @@ Options options_for_engine(const Checked& in) {
   constexpr std::int64_t kLongestStart = 60;
   if (!in.given("start-steps") && policy_info(in.text("policy")).reads("start-steps")) {
     const std::int64_t tenth = in.has("steps") ? in.count("steps") / 10 : kLongestStart;
-    if (tenth > 0) options["start-steps"] = std::to_string(std::min(tenth, kLongestStart));
+    options["start-steps"] = std::to_string(std::min(tenth, kLongestStart));
   }
   // Bits and ranks stand for a static factor, which the summary should say, too.
   if (in.given("bits") || in.given("rank")) {

@@ -237,7 +237,7 @@ TEST(Options, StartWithATenthOfTheRunButNotWithMoreThanLongRunsNeed) {
   EXPECT_EQ(start("steps=300"), "30");
   EXPECT_EQ(start("steps=3000 policy=gravac"), "60");
   EXPECT_EQ(start("epochs=1"), "60");
-  EXPECT_EQ(start("steps=5"), "none");
+  EXPECT_EQ(start("steps=5"), "0");
   EXPECT_EQ(start("steps=300 start-steps=7"), "7");
   EXPECT_EQ(start("steps=300 policy=static"), "none");
 }

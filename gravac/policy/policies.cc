@@ -61,8 +61,8 @@ std::vector<OptionInfo> make_policy_options() {
       {kPolicyOptions, "interval", count, "STEPS", "",
        "Steps between changes of the factor, or of what the policy takes for an epoch", 1},
       {kPolicyOptions, "start-steps", count, "STEPS", "",
-       "Steps at the start that are sent in 4 bits, or dense where that is quicker (default: 0; in the "
-       "trainer a tenth of --steps, at most 60; in Python 30)"},
+       "Steps at the start that are sent in 4 bits, or dense where that is quicker (default: 30; in the "
+       "trainer a tenth of --steps, at most 60)"},
       {kPolicyOptions, "smoothing", number, "S", "",
        "Weight of a new value in moving averages (default: workers / 100)", 0, 1, true},
   };

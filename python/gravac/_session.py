@@ -27,7 +27,6 @@ _OURS = ("gravac", "loss scale", "buckets")  # what in a state is not the engine
 _STORED_AS = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # as the engine calls them; others are "fp32"
 _LOGGED = ("factor", "gain_error_fed_candidate", "gain_gradient_candidate", "factor_bytes", "bytes_sent",
            "effective_steps", "compress_seconds", "exchange_seconds")  # fmt: skip
-_START_STEPS = 30  # scripts do not say how long they train
 _last_report: Optional[Report] = None
 
 
@@ -92,8 +91,6 @@ class Session:
         self._options = {
             name.replace("_", "-"): text_of(value) for name, value in options.items() if value is not None
         }
-        if self._options.get("policy", "progress") in ("progress", "gravac"):
-            self._options.setdefault("start-steps", str(_START_STEPS))
         self._momentum: Optional[float] = None
         self._take_over_momentum()
         self._peers = Peers(process_group, timeout)
