@@ -48,11 +48,13 @@ struct Setting {
   std::string compressor, policy;
   std::optional<Route> route;
   std::size_t ranks;
+  Values values = Values::fp32;
 };
 
 std::string name_of(const Setting& s) {
   std::string name = s.compressor + "_" + s.policy + "_" +
                      (s.route ? std::string(to_string(*s.route)) : "auto") + "_" + std::to_string(s.ranks);
+  if (s.values != Values::fp32) name += "_" + std::string(to_string(s.values));
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
@@ -76,6 +78,7 @@ TEST_P(EveryAggregator, AgreesAndConserves) {
     options.step.granularity = s.policy == "accordion" ? Granularity::layer : Granularity::global;
     options.step.seed = 3;
     options.route = s.route;
+    options.values = s.values;
     Aggregator aggregator(layout, make_policy(s.policy, layout), options, comm, clock);
     for (std::size_t step = 0; step < steps; ++step) {
       std::vector<float> gradient = gradient_of(n, comm.rank(), step);
@@ -114,7 +117,12 @@ std::vector<Setting> settings() {
           routes.insert(routes.end(), {Route::all_gather, Route::reduce_scatter, Route::dense});
         }
         if (compressor.as_sums) routes.push_back(Route::shared);
-        for (const auto& route : routes) all.push_back({std::string(compressor.name), policy, route, ranks});
+        const std::string name(compressor.name);
+        for (const auto& route : routes) all.push_back({name, policy, route, ranks});
+        if (compressor.as_payloads) continue;
+        for (const Values values : kEveryValues) {  // rounded sums are made in a way of their own
+          if (values != Values::fp32) all.push_back({name, policy, std::nullopt, ranks, values});
+        }
       }
     }
   }
@@ -318,7 +326,7 @@ TEST(Aggregator, GoesOnFromACheckpointToTheBit) {
           options.step.compressor = compressor.name;
           options.step.granularity = policy == "accordion" ? Granularity::layer : Granularity::global;
           if (momentum) options.momentum = MomentumOptions{};
-          options.values = Values::fp16;
+          options.values = compressor.as_payloads ? Values::fp16 : Values::int4;
           const auto run = [&](Aggregator& aggregator, Clock& clock, std::size_t first, std::size_t last) {
             std::vector<float> seen;
             for (std::size_t step = first; step < last; ++step) {

@@ -117,6 +117,16 @@ std::string exactly(double number) {
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
+// Eight bits train as well as 32 (docs/results.md) where the residual keeps what they round off. Values that
+// are added up on their way, as those of shared positions are, travel as floats.
+Values values_of(const OptionReader& reader, std::span<const std::string> compressors) {
+  if (reader.given("values")) return values_from_string(reader.text("values"));
+  const bool chosen = std::ranges::any_of(
+      compressors, [](const std::string& name) { return compressor_info(name).family == "selector"; });
+  const bool as_published = reader.text("positions") == "int64";
+  return chosen && reader.flag("feedback") && !as_published ? Values::int8 : Values::fp32;
+}
+
 // Options by which users name a setting of a compressor in its own words stand for a factor: bits and rank
 // for the one of policy static, rank-min and rank-max for the two of policy accordion.
 class Settings {
@@ -130,7 +140,7 @@ class Settings {
       fix("bits", {"quantise", "qsgd"}, 32 / reader_.number("bits"), options);
     }
     if (reader_.given("rank")) {
-      fix("rank", {"powersgd"}, factor_of(layout_, reader_.number<std::size_t>("rank")), options);
+      fix("rank", {"powersgd"}, factor_of_rank("rank"), options);
     }
     const bool by_rank = reader_.text("compressor") == "powersgd" && reader_.text("policy") == "accordion";
     for (const auto& [rank, factor] : {std::pair("rank-max", "factor-min"), {"rank-min", "factor-max"}}) {
@@ -138,13 +148,19 @@ class Settings {
       require(!reader_.given(rank) || !reader_.given(factor), "options: ", rank, " and ", factor,
               " are both given; one follows from the other");
       if (!reader_.given(factor)) {
-        options[factor] = exactly(factor_of(layout_, reader_.number<std::size_t>(rank)));
+        options[factor] = exactly(factor_of_rank(rank));
       }
     }
     return options;
   }
 
  private:
+  // The factor of powersgd's rank that an option names: it counts the bits of its values.
+  double factor_of_rank(std::string_view option) const {
+    const std::string only[] = {"powersgd"};
+    return factor_of(layout_, reader_.number<std::size_t>(option), values_of(reader_, only));
+  }
+
   // `option` stands for policy static with this factor.
   void fix(std::string_view option, std::vector<std::string_view> compressors, double factor,
            Options& options) const {
@@ -177,11 +193,7 @@ void check_compressor(const OptionReader& reader, std::string_view compressor, b
   if (reader.given("granularity")) refuse("granularity");
   if (reader.text("memory") != "residual") refuse("memory");
   if (reader.text("positions") != "coded") refuse("positions");
-  if (!reader.given("values")) return;
-  const Values values = values_from_string(reader.text("values"));
-  if (info.as_payloads && values != Values::fp32) refuse("values");
-  require(values <= Values::bf16, "options: values '", to_string(values), "' found; compressor ", info.name,
-          " sends fp32, fp16 or bf16");
+  if (info.as_payloads && reader.given("values") && reader.text("values") != "fp32") refuse("values");
 }
 
 // The compressors that `compressor` stands for. auto is topk, as in the paper, except that policy progress
@@ -214,16 +226,6 @@ std::vector<std::string> warnings_of(const OptionReader& reader, std::span<const
           " costs accuracy under Adam; quantise, or policy progress without a compressor, does not"};
 }
 
-// Eight bits train as well as 32 (docs/results.md) where the residual keeps what they round off. Values that
-// are added up on their way, as those of shared positions are, travel as floats.
-Values values_of(const OptionReader& reader, std::span<const std::string> compressors) {
-  if (reader.given("values")) return values_from_string(reader.text("values"));
-  const bool chosen = std::ranges::any_of(
-      compressors, [](const std::string& name) { return compressor_info(name).family == "selector"; });
-  const bool as_published = reader.text("positions") == "int64";
-  return chosen && reader.flag("feedback") && !as_published ? Values::int8 : Values::fp32;
-}
-
 // What becomes of SGD's momentum in compressed steps, as rates.def says it.
 std::string momentum_use(const OptionReader& reader) {
   return reader.text("memory") == "momentum" ? "memory" : reader.text("hand-over");
@@ -231,7 +233,7 @@ std::string momentum_use(const OptionReader& reader) {
 
 // What a step with a compressor is worth. Where nothing was measured for the optimizer, because it is
 // unknown, the lower of what was measured for others counts.
-Law law_of(const CompressorInfo& info, const OptionReader& reader, const Layout& layout) {
+Law law_of(const CompressorInfo& info, const OptionReader& reader, const Layout& layout, Values values) {
   const std::string optimizer = reader.text("optimizer");
   std::vector<MeasuredRate> rates = measured_rates(info.family, momentum_use(reader), optimizer);
   if (rates.empty() && optimizer == "unknown" && info.family != "selector") {
@@ -240,7 +242,8 @@ Law law_of(const CompressorInfo& info, const OptionReader& reader, const Layout&
   const bool by_rank = info.family == "low-rank";
   std::vector<RatePoint> points;
   for (const MeasuredRate& one : rates) {
-    const double factor = by_rank ? factor_of(layout, static_cast<std::size_t>(one.setting)) : one.setting;
+    const double factor =
+        by_rank ? factor_of(layout, static_cast<std::size_t>(one.setting), values) : one.setting;
     if (factor > 1) points.push_back({factor, one.rate, one.spread});
   }
   std::ranges::sort(points, {}, &RatePoint::factor);
@@ -250,14 +253,15 @@ Law law_of(const CompressorInfo& info, const OptionReader& reader, const Layout&
 }
 
 // The factors at which policy progress may use a compressor: those at which it sends something else.
-std::vector<double> factors_of(const CompressorInfo& info, const Layout& layout, double maximum) {
+std::vector<double> factors_of(const CompressorInfo& info, const Layout& layout, Values values,
+                               double maximum) {
   std::vector<double> factors;
   if (info.family == "half") {
     factors = {2};
   } else if (info.family == "quantiser") {
     for (int bits = 8; bits >= 1; --bits) factors.push_back(32.0 / bits);
   } else if (info.family == "low-rank") {
-    for (const std::size_t rank : {32, 16, 8, 4, 2, 1}) factors.push_back(factor_of(layout, rank));
+    for (const std::size_t rank : {32, 16, 8, 4, 2, 1}) factors.push_back(factor_of(layout, rank, values));
   } else {
     return fine_ladder(maximum);
   }
@@ -295,14 +299,15 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
   std::vector<ProgressOptions::Compressor> known;
   const std::vector<std::string> names = compressors_of(reader);
   out.step.compressor = names[0];
+  out.values = values_of(reader, names);
   const StartOptions start = add_start(reader, names, out);
   for (const std::string& name : names) {
     const CompressorInfo& info = compressor_info(name);
-    out.laws.push_back(law_of(info, reader, layout));
-    known.push_back({out.laws.back(), factors_of(info, layout, reader.number("factor-max"))});
+    out.laws.push_back(law_of(info, reader, layout, out.values));
+    known.push_back({out.laws.back(), factors_of(info, layout, out.values, reader.number("factor-max"))});
   }
   for (std::size_t c = names.size(); c < out.compressors.size(); ++c) {
-    out.laws.push_back(law_of(compressor_info(out.compressors[c]), reader, layout));
+    out.laws.push_back(law_of(compressor_info(out.compressors[c]), reader, layout, out.values));
   }
   setup.policy = policy_info(reader.text("policy"))
                      .entry.make({.options = reader,
@@ -320,7 +325,6 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
   out.step.feedback = reader.flag("feedback");
   out.step.threads = reader.number<unsigned>("threads");
   out.step.seed = reader.number<std::uint64_t>("seed");
-  out.values = values_of(reader, names);
   out.positions = reader.choice("positions") == "int64" ? Positions::int64 : Positions::coded;
   out.route = route_from_string(reader.text("exchange"));
   const bool momentum_memory = reader.choice("memory") == "momentum";

@@ -257,6 +257,8 @@ std::vector<Setting> settings() {
       "policy=static factor=10 exchange=all-gather values=int4",
       "policy=static factor=10 exchange=all-gather positions=int64 granularity=layer",
       "compressor=topk granularity=layer values=bf16",
+      "policy=static factor=8 compressor=powersgd values=int4",
+      "policy=gravac factor-min=4 factor-max=16 window=3 compressor=powersgd values=fp16",
       "feedback=false",
       "memory=momentum exchange=all-gather",
       "memory=momentum exchange=dense optimizer-momentum=0.9"};

@@ -185,6 +185,8 @@ std::vector<std::string> every_overlap() {
       "policy=static factor=10 exchange=reduce-scatter",
       "policy=static factor=10 exchange=dense",
       "policy=static factor=10 values=bf16",
+      "policy=static factor=3 compressor=powersgd",
+      "policy=static factor=10 compressor=powersgd values=int4",
       "policy=gravac factor-min=5 factor-max=40 window=5 epsilon=0.3 gain=error-fed",
       "policy=gravac factor-min=5 factor-max=40 window=5 gain=released",
       "policy=progress interval=3",

@@ -72,8 +72,13 @@ TEST(Reshard, PreservesTheSumOfTheResiduals) {
 // What all ranks have alike, such as powersgd's factors, every new rank gets; what is their own keeps its
 // sum.
 TEST(Reshard, EveryCompressorGoesOnWithAnotherNumberOfRanks) {
-  for (const CompressorInfo& compressor : compressors()) {
-    const std::string options = "policy=static factor=10 compressor=" + std::string(compressor.name);
+  std::vector<std::pair<const CompressorInfo&, std::string>> settings;
+  for (const CompressorInfo& one : compressors()) settings.emplace_back(one, "");
+  settings.emplace_back(compressor_info("powersgd"), " values=int4");
+  for (const auto& setting : settings) {
+    const CompressorInfo& compressor = setting.first;
+    const std::string options =
+        "policy=static factor=10 compressor=" + std::string(compressor.name) + setting.second;
     const auto saved = run(3, options, {});
     for (const std::size_t after : {1, 2, 5}) {
       std::vector<std::vector<float>> means(after), left(after);

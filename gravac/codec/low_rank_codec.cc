@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "gravac/codec/low_rank/column.h"
 #include "gravac/codec/low_rank/orthonormalise.h"
 #include "gravac/codec/low_rank/ranks.h"
 #include "gravac/util/kernels.h"
@@ -61,7 +62,7 @@ Measurement LowRankCodec::measure(std::span<const float> gradient, std::span<con
   Measurement found = multiply(gradient);
   const double start = clock_.now();
   contributed_.resize(options_.values == Values::fp32 ? 0 : p_.size());
-  const Traffic traffic = sum_.mean(p_, found.finite, request.step, 0, contributed_);
+  const Traffic traffic = sum_.mean(p_, p_lengths_, found.finite, request.step, 0, contributed_);
   found.exchange_seconds = clock_.now() - start;
   found.bytes = traffic.bytes_sent;
   found.finite = measured_ = !traffic.bad;
@@ -76,20 +77,24 @@ Measurement LowRankCodec::measure(std::span<const float> gradient, std::span<con
 // that all would have at that factor. The higher factor, the candidate, has the lower rank.
 void LowRankCodec::choose_ranks(const Request& request) {
   const Layout& whole = options_.whole ? *options_.whole : layout_;
-  const std::size_t minimum = rank_for(whole, request.plan->minimum);
-  const std::size_t candidate = rank_for(whole, request.plan->candidate);
+  const Values values = options_.values;
+  const std::size_t minimum = rank_for(whole, request.plan->minimum, values);
+  const std::size_t candidate = rank_for(whole, request.plan->candidate, values);
   std::size_t p = 0, q = 0;
+  p_lengths_.clear();
   for (Part& part : parts_) {
     part.rank = minimum;
     part.candidate_rank = candidate;
     if (!request.segment_factors.empty()) {
-      part.rank = part.candidate_rank = rank_for(whole, request.segment_factors[part.segment]);
+      part.rank = part.candidate_rank = rank_for(whole, request.segment_factors[part.segment], values);
     }
-    if (!compresses(part.rows, part.columns, part.rank)) part.rank = part.candidate_rank = 0;
+    if (!compresses(part.rows, part.columns, part.rank, values)) part.rank = part.candidate_rank = 0;
     part.p = p;
     part.q = q;
     p += part.rank > 0 ? part.rank * part.rows : part.rows * part.columns;
     q += part.rank * part.columns;
+    const std::size_t pieces = std::max<std::size_t>(part.rank, 1);
+    p_lengths_.insert(p_lengths_.end(), pieces, part.rank > 0 ? part.rows : part.rows * part.columns);
     draw_columns(part);
   }
   p_.resize(p);
@@ -109,13 +114,25 @@ void LowRankCodec::draw_columns(const Part& part) {
   }
 }
 
+// What a matrix is multiplied with: the mean of Q that the last step left. If factors are rounded, its
+// columns are made orthonormal first: columns that point nearly the same way would be told apart by less than
+// what rounding P changes. The span of P, and with floats P itself, is the same either way.
+std::span<const float> LowRankCodec::basis(const Part& part) {
+  const std::span<const float> start = start_of(part, part.rank);
+  if (options_.values == Values::fp32) return start;
+  const std::span<float> columns = std::span(q_).subspan(part.q, start.size());
+  std::ranges::copy(start, columns.begin());
+  orthonormalise(columns, part.rank, scratch_);
+  return columns;
+}
+
 // P = M Q, and the energies of M. Of what travels whole: M itself.
 Measurement LowRankCodec::multiply(std::span<const float> gradient) {
   Measurement found;
   for (const Part& part : parts_) {
     if (part.rank > 0) {
-      const MatrixEnergy energies = gravac::multiply(matrix(part, gradient), start_of(part, part.rank),
-                                                     left(part, part.rank), &workers_);
+      const MatrixEnergy energies =
+          gravac::multiply(matrix(part, gradient), basis(part), left(part, part.rank), &workers_);
       found.energy.entered += energies.entered;
       found.energy.dense += energies.dense;
       found.finite &= energies.finite;
@@ -133,11 +150,32 @@ Measurement LowRankCodec::multiply(std::span<const float> gradient) {
     found.energy.candidate += dense;
     found.statistics.norms.minimum += std::sqrt(dense);
     found.statistics.norms.candidate += std::sqrt(dense);
-    found.minimum_kept += size;
-    found.candidate_kept += size;
   }
-  found.finite &= std::isfinite(found.energy.entered) && std::isfinite(found.energy.dense);
+  found.finite &= std::isfinite(found.energy.entered) && fits(found.energy.dense);
   return found;
+}
+
+// Whether a matrix of this energy can be sent. No entry of its factors, of which one is orthonormal, is
+// larger than the root of the energy, and only numbers below 2^64 can be rounded, sums included.
+bool LowRankCodec::fits(double energy) const {
+  if (options_.values == Values::fp32) return std::isfinite(energy);
+  return std::sqrt(energy) * static_cast<double>(comm_.size()) < 0x1p64;
+}
+
+std::size_t LowRankCodec::bytes_of_all(std::span<const std::size_t> lengths) const {
+  std::size_t bytes = 0;
+  for (const std::size_t length : lengths) bytes += column_bytes(options_.values, length);
+  return bytes;
+}
+
+// The numbers of 32 bits that the parts take with the ranks in this member of theirs.
+std::size_t LowRankCodec::numbers(std::size_t Part::*rank) const {
+  std::size_t bytes = 0;
+  for (const Part& part : parts_) {
+    bytes += part.rank > 0 ? bytes_of_factors(part.rows, part.columns, part.*rank, options_.values)
+                           : column_bytes(options_.values, part.rows * part.columns);
+  }
+  return bytes / 4;
 }
 
 // Q = M' P with P orthonormal. A column of Q then holds the energy of M along that column of P.
@@ -158,15 +196,16 @@ Measurement LowRankCodec::project(std::span<const float> gradient) {
     found.energy.candidate += candidate;
     found.statistics.norms.minimum += std::sqrt(minimum);
     found.statistics.norms.candidate += std::sqrt(candidate);
-    found.minimum_kept += part.rank * (part.rows + part.columns);
-    found.candidate_kept += part.candidate_rank * (part.rows + part.columns);
   }
+  found.minimum_kept = numbers(&Part::rank);
+  found.candidate_kept = numbers(&Part::candidate_rank);
   return found;
 }
 
 // Puts the columns that are to be sent one behind the other.
 void LowRankCodec::take(const Order& order) {
   std::size_t q = 0;
+  q_lengths_.clear();
   for (Part& part : parts_) {
     part.sent = order.sent == Send::minimum ? part.rank : part.candidate_rank;
     const std::size_t size = part.sent * part.columns;
@@ -174,6 +213,7 @@ void LowRankCodec::take(const Order& order) {
                 q_.begin() + static_cast<std::ptrdiff_t>(q));
     part.q = q;
     q += size;
+    q_lengths_.insert(q_lengths_.end(), part.sent, part.columns);
   }
   q_.resize(q);
   mine_.resize(q);
@@ -181,17 +221,17 @@ void LowRankCodec::take(const Order& order) {
 
 Traffic LowRankCodec::exchange(const Order& order, bool usable, std::span<float> gradient) {
   if (!usable) return {.bad = true};  // as all ranks know: the sum of P was bad
-  Traffic traffic = sum_.mean(q_, true, order.step, 1, mine_);
+  Traffic traffic = sum_.mean(q_, q_lengths_, true, order.step, 1, mine_);
   require(!traffic.bad, "compressor: powersgd: a sum of factors is too large for a float");
   const double start = clock_.now();
-  traffic.entries_sent = p_.size() + q_.size();
+  traffic.entries_sent = (bytes_of_all(p_lengths_) + bytes_of_all(q_lengths_)) / 4;
   for (const Part& part : parts_)
     part.rank > 0 ? finish_matrix(part, gradient) : finish_whole(part, gradient);
   traffic.take_seconds = clock_.now() - start;
   return traffic;
 }
 
-// Nothing is left of what travelled whole, unless it was rounded to 16 bits.
+// Nothing is left of what travelled whole, unless it was rounded.
 void LowRankCodec::finish_whole(const Part& part, std::span<float> gradient) {
   const std::size_t size = part.rows * part.columns;
   const std::span<float> mean = gradient.subspan(part.begin, size);
@@ -223,12 +263,11 @@ void LowRankCodec::finish_matrix(const Part& part, std::span<float> gradient) {
 }
 
 PayloadModel low_rank_payloads(const Layout& layout, const EngineOptions& options, std::size_t) {
-  const bool halves = options.values != Values::fp32;
   PayloadModel model;
-  model.numbers = [layout](double factor) {
-    return static_cast<double>(numbers_at(layout, rank_for(layout, factor)));
+  model.numbers = [layout, values = options.values](double factor) {
+    return numbers_at(layout, rank_for(layout, factor, values), values);
   };
-  model.bytes = model.summed_bytes = [halves](double n) { return (halves ? 2 : 4) * n; };
+  model.bytes = model.summed_bytes = [](double n) { return 4 * n; };
   model.decoded = [](double) { return 0.0; };
   model.all_reduces = 2;
   model.only_summed = true;

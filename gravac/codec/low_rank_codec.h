@@ -17,6 +17,10 @@ namespace gravac {
 // is where the next step begins. Vectors, and matrices so small that two factors would be no less, travel
 // whole with P.
 //
+// Factors may be rounded on their way, to as few as 4 bits. What rounding has changed of Q, and of what
+// travels whole, counts as not sent: it stays in the residual of the rank that rounded. P is but a direction,
+// which all ranks get in the same bits, so its rounding costs nothing but a little of the gain.
+//
 // The first s columns of a step of rank r are a step of rank s. So measuring, which sums up P for the larger
 // rank of a plan, knows both gains.
 class LowRankCodec final : public ResidualCodec {
@@ -52,8 +56,12 @@ class LowRankCodec final : public ResidualCodec {
   };
 
   void choose_ranks(const Request& request);
+  std::span<const float> basis(const Part& part);
   void draw_columns(const Part& part);
   Measurement multiply(std::span<const float> gradient);
+  bool fits(double energy) const;
+  std::size_t numbers(std::size_t Part::*rank) const;
+  std::size_t bytes_of_all(std::span<const std::size_t> lengths) const;
   Measurement project(std::span<const float> gradient);
   void finish_whole(const Part& part, std::span<float> gradient);
   void finish_matrix(const Part& part, std::span<float> gradient);
@@ -67,7 +75,8 @@ class LowRankCodec final : public ResidualCodec {
   Workers workers_;
   FactorSum sum_;
   std::vector<Part> parts_;
-  std::vector<float> p_, q_;               // the factors, and what travels whole
+  std::vector<float> p_, q_;                        // the factors, and what travels whole
+  std::vector<std::size_t> p_lengths_, q_lengths_;  // of their columns, and of what travels whole
   std::vector<float> contributed_, mine_;  // what this rank added to p_, unless that is p_ itself, and to q_
   std::vector<double> scratch_;
 };

@@ -12,38 +12,43 @@
 
 namespace gravac {
 
-// Adds up arrays over ranks, which travel as floats, or as 16-bit floats that are added up in 32 bits.
+// Adds up arrays over ranks, which travel as floats, or rounded to fewer bits and added up in 32.
 // Used by one thread at a time.
 class FactorSum {
  public:
   FactorSum(Comm& comm, const Clock& clock, Values values) : comm_(comm), clock_(clock), values_(values) {}
 
   // Replaces `values` by their mean over ranks, with equal bits on all ranks. What this rank added to the
-  // sum is written to `contributed`, unless that is empty: with 16 bits it differs from `values` by rounding.
-  // `usable` false: this rank's numbers are bad. Then, or if the sum is too large for a float, Traffic::bad
-  // is true on all ranks. `number` tells the sums of one step apart. REQUIRES: the same size on all ranks.
-  Traffic mean(std::span<float> values, bool usable, std::uint64_t step, unsigned number,
-               std::span<float> contributed = {});
+  // mean is written to `contributed`, unless that is empty: over all ranks the mean of that is the mean, to
+  // a few last bits. It differs from `values` by what rounding has changed, here and in the sums that this
+  // rank made. `lengths` cut the array into pieces that share no scale. `usable` false: this rank's numbers
+  // are bad. Then, or if the sum is too large for a float, Traffic::bad is true on all ranks. `number` tells
+  // the sums of one step apart.
+  // REQUIRES: the same lengths on all ranks, together values.size(); unless values are fp32, numbers whose
+  // sum over ranks is below kHugeMagnitude.
+  Traffic mean(std::span<float> values, std::span<const std::size_t> lengths, bool usable, std::uint64_t step,
+               unsigned number, std::span<float> contributed = {});
 
  private:
   Traffic mean_of_floats(std::span<float> values, bool usable, std::span<float> contributed);
-  Traffic mean_of_halves(std::span<float> values, bool usable, std::uint64_t step, unsigned number,
-                         std::span<float> contributed);
 
-  Comm& comm_;
-  const Clock& clock_;
-  Values values_;
-
-  // For arrays of one length: what 16-bit floats need.
-  struct Halves {
-    Halves(Comm& comm, const Clock& clock, std::size_t entries)
-        : quantiser(Runs(Layout(entries))), coder(quantiser), exchange(comm, clock, entries) {}
+  // What the rounded sum of arrays of one shape needs.
+  struct Rounded {
+    Rounded(Comm& comm, const Clock& clock, std::span<const std::size_t> lengths);
+    std::vector<std::size_t> lengths;
     Quantiser quantiser;
     QuantisedCoder coder;
     Exchange exchange;
     std::vector<float> rest;
   };
-  std::vector<std::unique_ptr<Halves>> halves_;  // by `number`
+  Rounded& rounded(unsigned number, std::span<const std::size_t> lengths);
+  Traffic mean_of_rounded(Rounded& made, std::span<float> values, bool usable, const Order& order,
+                          std::span<float> contributed);
+
+  Comm& comm_;
+  const Clock& clock_;
+  Values values_;
+  std::vector<std::unique_ptr<Rounded>> rounded_;  // by `number`
 };
 
 }  // namespace gravac
