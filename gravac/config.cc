@@ -20,6 +20,7 @@ constexpr std::string_view kMomentumOptions = "Momentum memory";
 constexpr std::string_view kOptimizerOptions = "Optimizer";
 constexpr std::string_view kProcessOptions = "Process";
 constexpr std::string_view kAuto = "auto";
+constexpr std::string_view kLowRankInBits = "low-rank-int4";  // the family in rates.def: powersgd in 4 bits
 
 // Tables of options hold views. Texts put together here stay until the program ends.
 std::string_view kept(std::string text) {
@@ -117,14 +118,15 @@ std::string exactly(double number) {
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
-// Eight bits train as well as 32 (docs/results.md) where the residual keeps what they round off. Values that
-// are added up on their way, as those of shared positions are, travel as floats.
-Values values_of(const OptionReader& reader, std::span<const std::string> compressors) {
+// Eight bits train as well as 32 (docs/results.md) where the residual keeps what they round off, and so do four
+// in the factors of powersgd, which is what it sends unless it was named: then it is the published one. Values
+// that are added up on their way, as those of shared positions are, travel as floats.
+Values values_of(const OptionReader& reader, std::string_view compressor) {
   if (reader.given("values")) return values_from_string(reader.text("values"));
-  const bool chosen = std::ranges::any_of(
-      compressors, [](const std::string& name) { return compressor_info(name).family == "selector"; });
-  const bool as_published = reader.text("positions") == "int64";
-  return chosen && reader.flag("feedback") && !as_published ? Values::int8 : Values::fp32;
+  const std::string_view family = compressor_info(compressor).family;
+  if (!reader.flag("feedback")) return Values::fp32;
+  if (family == "low-rank" && reader.text("compressor") == kAuto) return Values::int4;
+  return family == "selector" && reader.text("positions") != "int64" ? Values::int8 : Values::fp32;
 }
 
 // Options by which users name a setting of a compressor in its own words stand for a factor: bits and rank
@@ -157,8 +159,7 @@ class Settings {
  private:
   // The factor of powersgd's rank that an option names: it counts the bits of its values.
   double factor_of_rank(std::string_view option) const {
-    const std::string only[] = {"powersgd"};
-    return factor_of(layout_, reader_.number<std::size_t>(option), values_of(reader_, only));
+    return factor_of(layout_, reader_.number<std::size_t>(option), values_of(reader_, "powersgd"));
   }
 
   // `option` stands for policy static with this factor.
@@ -207,14 +208,18 @@ std::vector<std::string> compressors_of(const OptionReader& reader) {
                              reader.given("values") || reader.text("positions") != "coded" ||
                              reader.text("exchange") == "shared";
   if (for_selectors) return {"topk"};
-  if (reader.text("policy") == "gravac") {
-    const bool own_ladder = reader.given("factor-min") || reader.given("ladder");
-    return {reader.text("optimizer") == "adam" && !own_ladder ? "quantise" : "topk"};
-  }
-  if (reader.text("policy") != "progress") return {"topk"};
-  const bool handed_over = reader.text("optimizer") == "sgd" && reader.text("hand-over") == "momentum";
-  if (handed_over) return {"topk", "quantise"};
-  return {"quantise"};
+  const bool progress = reader.text("policy") == "progress", adam = reader.text("optimizer") == "adam",
+             own_ladder = reader.given("factor-min") || reader.given("ladder"),
+             climbs = reader.text("policy") == "gravac" && adam && !own_ladder;
+  if (!progress && !climbs) return {"topk"};
+  std::vector<std::string> names;
+  const bool sgd = reader.text("optimizer") == "sgd";
+  if (sgd && reader.text("hand-over") == "momentum") names.emplace_back("topk");
+  names.emplace_back("quantise");
+  const bool sums = reader.text("exchange") == "auto" && reader.flag("feedback");  // as powersgd needs
+  const bool measured = !measured_rates(kLowRankInBits, "any", reader.text("optimizer")).empty();
+  if (sums && measured) names.emplace_back("powersgd");
+  return names;
 }
 
 // What the user should know about a choice that is allowed. Under Adam a step of Top-k is worth much less than
@@ -235,9 +240,11 @@ std::string momentum_use(const OptionReader& reader) {
 // unknown, the lower of what was measured for others counts.
 Law law_of(const CompressorInfo& info, const OptionReader& reader, const Layout& layout, Values values) {
   const std::string optimizer = reader.text("optimizer");
-  std::vector<MeasuredRate> rates = measured_rates(info.family, momentum_use(reader), optimizer);
+  const bool in_bits = info.family == "low-rank" && values == Values::int4;
+  const std::string_view family = in_bits ? kLowRankInBits : info.family;
+  std::vector<MeasuredRate> rates = measured_rates(family, momentum_use(reader), optimizer);
   if (rates.empty() && optimizer == "unknown" && info.family != "selector") {
-    rates = measured_rates(info.family, "as-is", "adam");
+    rates = measured_rates(family, "as-is", "adam");
   }
   const bool by_rank = info.family == "low-rank";
   std::vector<RatePoint> points;
@@ -261,7 +268,7 @@ std::vector<double> factors_of(const CompressorInfo& info, const Layout& layout,
   } else if (info.family == "quantiser") {
     for (int bits = 8; bits >= 1; --bits) factors.push_back(32.0 / bits);
   } else if (info.family == "low-rank") {
-    for (const std::size_t rank : {32, 16, 8, 4, 2, 1}) factors.push_back(factor_of(layout, rank, values));
+    for (const std::size_t rank : {64, 32, 16, 8, 4, 2, 1}) factors.push_back(factor_of(layout, rank, values));
   } else {
     return fine_ladder(maximum);
   }
@@ -286,6 +293,7 @@ StartOptions add_start(const OptionReader& reader, const std::vector<std::string
     if (found == out.compressors.end()) out.compressors.emplace_back(kStartsWith);
   }
   if (out.compressors.size() == 1) out.compressors.clear();
+  for (const std::string& name : out.compressors) out.compressor_values.push_back(values_of(reader, name));
   return start;
 }
 
@@ -299,15 +307,16 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
   std::vector<ProgressOptions::Compressor> known;
   const std::vector<std::string> names = compressors_of(reader);
   out.step.compressor = names[0];
-  out.values = values_of(reader, names);
+  out.values = values_of(reader, names[0]);
   const StartOptions start = add_start(reader, names, out);
   for (const std::string& name : names) {
     const CompressorInfo& info = compressor_info(name);
-    out.laws.push_back(law_of(info, reader, layout, out.values));
-    known.push_back({out.laws.back(), factors_of(info, layout, out.values, reader.number("factor-max"))});
+    const Values values = values_of(reader, name);
+    out.laws.push_back(law_of(info, reader, layout, values));
+    known.push_back({out.laws.back(), factors_of(info, layout, values, reader.number("factor-max"))});
   }
   for (std::size_t c = names.size(); c < out.compressors.size(); ++c) {
-    out.laws.push_back(law_of(compressor_info(out.compressors[c]), reader, layout, out.values));
+    out.laws.push_back(law_of(compressor_info(out.compressors[c]), reader, layout, out.compressor_values[c]));
   }
   setup.policy = policy_info(reader.text("policy"))
                      .entry.make({.options = reader,

@@ -169,7 +169,7 @@ void EngineBase::watch_overshoot(StepReport& report) {
     });
   }
   overshoot_.end();
-  report.momentum.length = overshoot_.length();
+  report.momentum.share = std::lerp(1.0, report.momentum.share, overshoot_.extent());
 }
 
 void EngineBase::rescale(float ratio) {

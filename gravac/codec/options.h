@@ -44,6 +44,7 @@ struct EngineOptions {
   const std::string& compressor(std::size_t number) const {
     return compressors.empty() ? step.compressor : compressors.at(number);
   }
+  std::vector<Values> compressor_values = {};  // what each of them sends; empty: `values` for all
   std::vector<Law> laws;  // of each compressor: what its steps are worth; by gain where there is none
   std::optional<MomentumOptions> momentum;   // keep a velocity, as DGC does; nothing: a plain residual
   std::optional<Route> route;                // nothing: the one predicted to be quickest, step by step

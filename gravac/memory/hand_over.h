@@ -15,7 +15,6 @@ struct MomentumUse {
   double most = 1;                                       // momentum to use at most
   double age = std::numeric_limits<double>::infinity();  // steps that the optimizer made before, in which
                                                          // momentum built up
-  double length = 1;  // of a step that uses less momentum: below 1 where such steps overshoot (overshoot.h)
 
   bool operator==(const MomentumUse&) const = default;
 };
@@ -30,7 +29,7 @@ struct MomentumUse {
 // With less momentum the sum of all updates that come from one gradient would be smaller; the scale makes up
 // for that. Were the gradient the same in every step, the buffer would be what dense steps make it, in every
 // step: also in the first ones, where theirs still builds up. Without that, training would begin with steps
-// several times too long. MomentumUse::length shortens steps that turn out to be too long later.
+// several times too long. Where such steps overshoot all the same, the share rises (overshoot.h).
 struct HandOver {
   double momentum = 0;
   double scale = 1;  // exactly 1 if the momentum is the optimizer's own
@@ -43,7 +42,7 @@ inline HandOver hand_over(double momentum, const MomentumUse& use) {
   if (!(momentum < 1) || used >= momentum) return {.momentum = momentum};
   // After t dense steps with a gradient of 1 the buffer is (1 - momentum^t) / (1 - momentum).
   const double before = 1 - std::pow(momentum, use.age), after = 1 - std::pow(momentum, use.age + 1);
-  return {.momentum = used, .scale = use.length * (after - used * before) / (1 - momentum)};
+  return {.momentum = used, .scale = (after - used * before) / (1 - momentum)};
 }
 
 }  // namespace gravac

@@ -13,8 +13,7 @@ namespace {
 constexpr std::size_t kBlock = 64, kMostEntries = std::size_t{1} << 20;
 constexpr std::size_t kLanes = 16;  // sums that run side by side, so that the compiler can use vectors
 constexpr double kSmoothing = 0.2;  // weight of a step in the average of cosines
-constexpr double kSpeed = 0.2;      // steps that point straight back shorten the next one by this share
-constexpr double kShortest = 0.1;
+constexpr double kLeast = 0.01;     // so that it can return: what is 0 stays 0 when it is multiplied
 
 struct Products {
   float across[kLanes] = {};  // of the two runs
@@ -61,7 +60,7 @@ void Overshoot::end() {
   const double norms = std::sqrt(energy_ * last_energy_);
   if (compares_ && norms > 0 && std::isfinite(norms)) {
     cosine_ += kSmoothing * (product_ / norms - cosine_);
-    length_ = std::clamp(length_ * std::exp(kSpeed * cosine_), kShortest, 1.0);
+    extent_ = std::clamp(extent_ * std::exp(cosine_), kLeast, 1.0);
   }
   last_energy_ = std::isfinite(energy_) ? energy_ : 0;  // 0: the next mean is compared with none
   product_ = energy_ = 0;
@@ -69,7 +68,7 @@ void Overshoot::end() {
 }
 
 std::vector<double> Overshoot::numbers() const {
-  return {compares_ ? 1.0 : 0.0, cosine_, length_, last_energy_};
+  return {compares_ ? 1.0 : 0.0, cosine_, extent_, last_energy_};
 }
 
 std::span<const float> Overshoot::last_mean() const {
@@ -77,7 +76,7 @@ std::span<const float> Overshoot::last_mean() const {
 }
 
 void Overshoot::check(std::span<const double> numbers, std::span<const float> last_mean) const {
-  require(numbers.size() == 4 && std::abs(numbers[1]) <= 1.001 && numbers[2] >= kShortest &&
+  require(numbers.size() == 4 && std::abs(numbers[1]) <= 1.001 && numbers[2] >= kLeast &&
               numbers[2] <= 1 && std::isfinite(numbers[3]) && numbers[3] >= 0,
           "checkpoint: 'overshoot' contains invalid numbers");
   const std::size_t size = (entries_ + kBlock * stride_ - 1) / (kBlock * stride_) * kBlock;
@@ -90,7 +89,7 @@ void Overshoot::check(std::span<const double> numbers, std::span<const float> la
 void Overshoot::restore(std::span<const double> numbers, std::span<const float> last_mean) {
   compares_ = numbers[0] != 0;
   cosine_ = numbers[1];
-  length_ = numbers[2];
+  extent_ = numbers[2];
   last_energy_ = numbers[3];
   last_.assign(last_mean.begin(), last_mean.end());
 }

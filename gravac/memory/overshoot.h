@@ -6,7 +6,7 @@
 
 namespace gravac {
 
-// Finds out whether compressed steps overshoot, and how far an SGD may go in them.
+// Finds out whether compressed steps overshoot, and how much less than its momentum an SGD may use in them.
 //
 // With less momentum an SGD takes longer steps (hand_over.h): an entry that is sent on every step moves at
 // once by what momentum would have spread over the next steps. Where the loss curves so sharply that momentum
@@ -14,11 +14,12 @@ namespace gravac {
 // and training diverges or falls far behind. How sharp the curves are cannot be known from the learning rate,
 // but consecutive means show it, by the cosine of the angle between them:
 //
-//   above 0  the gradient goes on in the same direction: the step could have been longer
+//   above 0  the gradient goes on in the same direction: there is room for longer steps
 //   below 0  it points back: the step was too long
 //
-// length() follows the average cosine: it falls while steps overshoot, and returns to 1 when they no longer
-// do. All ranks have the same means, so they agree on it without a message.
+// extent() follows the average cosine. While steps overshoot it falls towards 0, where the SGD uses all of its
+// momentum, as its user meant it; when they no longer do it returns to 1. All ranks have the same means, so
+// they agree on it without a message.
 //
 // Looks at a million entries at most, and keeps them until the next step. Used by one thread at a time.
 class Overshoot {
@@ -33,8 +34,8 @@ class Overshoot {
   // The step was dense, or its numbers were bad: the next mean is compared with none.
   void skip() { compares_ = false; }
 
-  // By what to multiply the steps of an SGD that uses less than its momentum: above 0, at most 1.
-  double length() const { return length_; }
+  // How far an SGD may go from all of its momentum (0) to the share that suits the compressor (1).
+  double extent() const { return extent_; }
 
   // All state, for checkpoints: some numbers, and the last mean. check() throws Error where restore() could
   // not take them.
@@ -50,7 +51,7 @@ class Overshoot {
   double product_ = 0, energy_ = 0;  // of this mean, with the last one and with itself
   double last_energy_ = 0;
   double cosine_ = 0;  // averaged
-  double length_ = 1;
+  double extent_ = 1;
 };
 
 }  // namespace gravac

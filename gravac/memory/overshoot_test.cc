@@ -5,6 +5,7 @@
 #include <cmath>
 #include <random>
 
+#include "gravac/memory/hand_over.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
@@ -17,34 +18,41 @@ void step(Overshoot& overshoot, const Floats& mean) {
   overshoot.end();
 }
 
-TEST(Overshoot, ShortensStepsThatPointBackAndLengthensThemAgain) {
+TEST(Overshoot, FallsWhileStepsPointBackAndReturns) {
   Overshoot overshoot(3);
   for (int s = 0; s < 100; ++s) step(overshoot, s % 2 ? Floats{1, -2, 0} : Floats{-1, 2, 0});
-  EXPECT_NEAR(overshoot.length(), 0.1, 1e-9);
+  EXPECT_NEAR(overshoot.extent(), 0.01, 1e-9);
   for (int s = 0; s < 100; ++s) step(overshoot, {1, -2, 0});
-  EXPECT_EQ(overshoot.length(), 1);
+  EXPECT_EQ(overshoot.extent(), 1);
 }
 
 TEST(Overshoot, LeavesStepsAloneThatGoOnInTheirDirection) {
   Overshoot overshoot(2);
   for (int s = 0; s < 50; ++s) {
     step(overshoot, {1.0f + static_cast<float>(s), 1});
-    EXPECT_EQ(overshoot.length(), 1);
+    EXPECT_EQ(overshoot.extent(), 1);
   }
 }
 
-// Gradient descent in one valley: with a step that is too long for its curvature, `length` finds one that is
-// not.
-TEST(Overshoot, MakesDescentStableThatIsNot) {
-  for (const double curvature : {0.5, 2.5, 8.0, 15.0}) {
+// An SGD with a momentum of 0.9 in one valley, so steep that with half of the momentum, and steps so much the
+// longer, it would diverge. It ends where plain momentum does.
+TEST(Overshoot, KeepsAnSgdStableThatLessMomentumWouldMakeDiverge) {
+  const auto end = [](double curvature, bool watch) {
     Overshoot overshoot(1);
-    double place = 1;
-    for (int s = 0; s < 200; ++s) {
+    double place = 1, buffer = 0;
+    for (int s = 0; s < 400; ++s) {
       const double gradient = curvature * place;
       step(overshoot, {static_cast<float>(gradient)});
-      place -= overshoot.length() * gradient;
+      const double extent = watch ? overshoot.extent() : 1;
+      const HandOver now = hand_over(0.9, {.share = std::lerp(1.0, 0.5, extent)});
+      buffer = now.momentum * buffer + now.scale * gradient;
+      place -= buffer;
     }
-    EXPECT_LT(std::abs(place), 1e-3) << curvature;
+    return std::abs(place);
+  };
+  for (const double curvature : {0.1, 0.7, 1.5, 2.5}) {
+    EXPECT_LT(end(curvature, true), 1e-3) << curvature;
+    if (curvature > 0.6) EXPECT_FALSE(end(curvature, false) < 1) << curvature;  // huge, or NaN
   }
 }
 
@@ -56,7 +64,7 @@ TEST(Overshoot, NoiseMovesItLittle) {
     for (float& value : mean) value = std::normal_distribution<float>()(random);
     step(overshoot, mean);
   }
-  EXPECT_GT(overshoot.length(), 0.9);
+  EXPECT_GT(overshoot.extent(), 0.5);
 }
 
 // A step that was dense or bad is compared with none, nor is the one after it.
@@ -66,13 +74,13 @@ TEST(Overshoot, ComparesConsecutiveStepsOnly) {
     step(overshoot, {s % 2 ? 1.0f : -1.0f});
     overshoot.skip();
   }
-  EXPECT_EQ(overshoot.length(), 1);
+  EXPECT_EQ(overshoot.extent(), 1);
 }
 
 TEST(Overshoot, IgnoresMeansOfZerosAndMeansTooLargeToSquare) {
   Overshoot overshoot(2);
   for (const float value : {0.0f, 1.0f, 0.0f, 3e38f, -3e38f, 1.0f}) step(overshoot, {value, value});
-  EXPECT_EQ(overshoot.length(), 1);
+  EXPECT_EQ(overshoot.extent(), 1);
   step(overshoot, {3e38f, 3e38f});
   EXPECT_NO_THROW(overshoot.check(overshoot.numbers(), overshoot.last_mean()));  // a checkpoint can be loaded
 }
@@ -91,9 +99,9 @@ TEST(Overshoot, DoesNotDependOnBuckets) {
     for (int part = 2; part >= 0; --part)
       parts.add(kCuts[part], std::span(mean).subspan(kCuts[part], kCuts[part + 1] - kCuts[part]));
     parts.end();
-    EXPECT_NEAR(parts.length(), whole.length(), 1e-6) << s;
+    EXPECT_NEAR(parts.extent(), whole.extent(), 1e-6) << s;
   }
-  EXPECT_LT(whole.length(), 0.9);
+  EXPECT_LT(whole.extent(), 0.9);
   EXPECT_LE(whole.last_mean().size(), std::size_t{1} << 20);
 }
 
@@ -105,7 +113,7 @@ TEST(Overshoot, GoesOnFromItsStateAndRefusesAnother) {
   for (int s = 0; s < 5; ++s) {
     step(before, Floats(100, s % 2 ? 1.0f : -2.0f));
     step(after, Floats(100, s % 2 ? 1.0f : -2.0f));
-    EXPECT_EQ(before.length(), after.length());
+    EXPECT_EQ(before.extent(), after.extent());
   }
   EXPECT_THROW(after.check(std::vector<double>{1, 0, 2, 1}, before.last_mean()), Error);
   EXPECT_THROW(after.check(before.numbers(), Floats(3)), Error);

@@ -40,11 +40,11 @@ class Law {
 
 // A line of the table of measured rates, rates.def.
 struct MeasuredRate {
-  std::string_view family;  // of compressors: selector, quantiser, low-rank, half
+  std::string_view family;  // of compressors: selector, quantiser, low-rank, low-rank-int4, half
   std::string_view
       hand_over;  // of SGD's momentum: momentum (less of it is used), as-is, memory (the engine has it), any
   std::string_view optimizer;  // sgd, adam
-  double setting = 1;          // the factor; of low-rank the rank
+  double setting = 1;          // the factor; of low rank the rank
   double rate = 1;
   double spread = 0;  // how far below it the lowest rate of a task is
 };
