@@ -253,10 +253,11 @@ void LowRankCodec::finish_matrix(const Part& part, std::span<float> gradient) {
   const std::span<float> mean = gradient.subspan(part.begin, part.rows * part.columns);
   if (residual_.size() > 0) {
     const ErrorFedMatrix before = matrix(part, gradient);
-    subtract(before, p, std::span(mine_).subspan(part.q, size),
-             residual_.values().subspan(part.begin, mean.size()), &workers_);
+    split(before, p, std::span(mine_).subspan(part.q, size), q,
+          residual_.values().subspan(part.begin, mean.size()), mean, &workers_);
+  } else {
+    expand(p, q, part.rows, mean, &workers_);
   }
-  expand(p, q, part.rows, mean, &workers_);
   const std::span<float> start = start_of(part, part.rank);
   std::ranges::copy(q, start.begin());
   std::ranges::fill(start.subspan(size), 0.0f);

@@ -7,11 +7,11 @@
 
 namespace gravac {
 
-// A matrix is read in tiles of this shape. A tile and what it is multiplied with are small enough for the
-// first-level cache, and many layers are a multiple of 512 wide. Ranges of rows begin at multiples of
-// kTileRows, ranges of columns at multiples of kTileColumns: then the answer does not depend on the ranges.
-inline constexpr std::size_t kTileRows = 12;
-inline constexpr std::size_t kTileColumns = 512;
+// A matrix is read in blocks of this shape. A block, and what it is multiplied with, are small enough for the
+// second-level cache, and many layers are a multiple of 512 wide. Ranges of columns begin at multiples of
+// kBlockColumns: then the answer does not depend on the ranges.
+inline constexpr std::size_t kBlockRows = 48;
+inline constexpr std::size_t kBlockColumns = 512;
 
 // gradient + residual, row by row.
 struct MatrixView {
@@ -45,8 +45,9 @@ struct LowRank {
 // Rows [begin, end) of out = p * transposed q.
 void expand_rows(const LowRank& low, std::size_t begin, std::size_t end, float* out);
 
-// Rows [begin, end) of rest = matrix - p * transposed q; `rest` may be the matrix' residual.
-void subtract_rows(const MatrixView& matrix, const LowRank& low, std::size_t begin, std::size_t end,
-                   float* rest);
+// Rows [begin, end) of rest = matrix - mine, and of out = mine.p * transposed mean_q. `rest` may be the
+// matrix' residual, and `out` its gradient.
+void split_rows(const MatrixView& matrix, const LowRank& mine, const float* mean_q, std::size_t begin,
+                std::size_t end, float* rest, float* out);
 
 }  // namespace gravac

@@ -34,7 +34,7 @@ void each_range(std::size_t size, std::size_t step, std::size_t ranges, std::siz
 
 template <class Work>
 void each_range_of_rows(const MatrixView& matrix, Workers* workers, const Work& work) {
-  each_range(matrix.rows, kTileRows, kRanges, matrix.rows * matrix.columns, workers, work);
+  each_range(matrix.rows, kBlockRows, kRanges, matrix.rows * matrix.columns, workers, work);
 }
 
 MatrixView view_of(const ErrorFedMatrix& matrix) {
@@ -80,7 +80,7 @@ void multiply_transposed(const ErrorFedMatrix& matrix, std::span<const float> p,
   const MatrixView view = view_of(matrix);
   const std::size_t rank = rank_of(p, view.rows, q, view.columns);
   const std::size_t ranges = workers ? workers->size() : 1;
-  each_range(view.columns, kTileColumns, ranges, matrix.gradient.size(), workers,
+  each_range(view.columns, kBlockColumns, ranges, matrix.gradient.size(), workers,
              [&](std::size_t, std::size_t begin, std::size_t end) {
                multiply_columns(view, p.data(), rank, begin, end, q.data());
              });
@@ -95,14 +95,13 @@ void expand(std::span<const float> p, std::span<const float> q, std::size_t rows
   });
 }
 
-void subtract(const ErrorFedMatrix& matrix, std::span<const float> p, std::span<const float> q,
-              std::span<float> rest, Workers* workers) {
+void split(const ErrorFedMatrix& matrix, std::span<const float> p, std::span<const float> q,
+           std::span<const float> mean_q, std::span<float> rest, std::span<float> out, Workers* workers) {
   const MatrixView view = view_of(matrix);
-  assert(rest.size() == matrix.gradient.size());
-  const std::size_t rank = rank_of(p, view.rows, q, view.columns);
-  const LowRank low = {p.data(), q.data(), rank, view.rows, view.columns};
+  assert(rest.size() == matrix.gradient.size() && out.size() == rest.size() && mean_q.size() == q.size());
+  const LowRank mine = {p.data(), q.data(), rank_of(p, view.rows, q, view.columns), view.rows, view.columns};
   each_range_of_rows(view, workers, [&](std::size_t, std::size_t begin, std::size_t end) {
-    subtract_rows(view, low, begin, end, rest.data());
+    split_rows(view, mine, mean_q.data(), begin, end, rest.data(), out.data());
   });
 }
 

@@ -14,7 +14,7 @@ namespace gravac {
 //   multiply             p = M q             ranks add up their p and make it orthonormal
 //   multiply_transposed  q = M' p            ranks add up their q
 //   expand               out = p q'          what arrives
-//   subtract             rest = M - p q'     what is kept back
+//   split                rest = M - p q'     what is kept back, and the same out, of the mean of q
 //
 // p and q lie column behind column, so that their first s columns are a prefix of them; these do not depend
 // on the other columns, to the bit. The rank is as many columns as p and q have room for; any rank from 1 on
@@ -23,7 +23,7 @@ namespace gravac {
 //
 // All of this is bound by memory: each product reads the matrix once, whatever the rank, and
 // bench/low_rank.cc compares the speed with a BLAS. M itself is gradient + residual, added as they are read:
-// the residual changes in subtract() only, and so a step that turns out bad has nothing to undo.
+// the residual changes in split() only, and so a step that turns out bad has nothing to undo.
 struct ErrorFedMatrix {
   std::span<const float> gradient;  // row by row
   std::span<const float> residual;  // as long; or empty, which stands for zeros
@@ -38,7 +38,7 @@ struct ErrorFedMatrix {
 MatrixEnergy multiply(const ErrorFedMatrix& matrix, std::span<const float> q, std::span<float> p,
                       Workers* workers = nullptr);
 
-// q = M' p, with errors of the same size. Workers share the columns, kTileColumns at a time: narrow matrices
+// q = M' p, with errors of the same size. Workers share the columns, kBlockColumns at a time: narrow matrices
 // keep few of them busy.
 void multiply_transposed(const ErrorFedMatrix& matrix, std::span<const float> p, std::span<float> q,
                          Workers* workers = nullptr);
@@ -48,8 +48,10 @@ void multiply_transposed(const ErrorFedMatrix& matrix, std::span<const float> p,
 void expand(std::span<const float> p, std::span<const float> q, std::size_t rows, std::span<float> out,
             Workers* workers = nullptr);
 
-// rest = M - p q', where p q' has the bits of expand(). `rest` may be the matrix' residual.
-void subtract(const ErrorFedMatrix& matrix, std::span<const float> p, std::span<const float> q,
-              std::span<float> rest, Workers* workers = nullptr);
+// rest = M - p q' and out = p mean_q', where both products have the bits of expand(): in one pass, which
+// reads and writes less than two. `rest` may be the matrix' residual, and `out` its gradient.
+void split(const ErrorFedMatrix& matrix, std::span<const float> p, std::span<const float> q,
+           std::span<const float> mean_q, std::span<float> rest, std::span<float> out,
+           Workers* workers = nullptr);
 
 }  // namespace gravac

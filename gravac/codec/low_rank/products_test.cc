@@ -22,7 +22,7 @@ struct Shape {
   std::size_t rows, columns;
 };
 
-// Around the width of vectors and the size of tiles, odd ones, and a layer of a ResNet.
+// Around the width of vectors and the size of blocks, odd ones, and a layer of a ResNet.
 const Shape kShapes[] = {{1, 1},  {1, 40},   {40, 1},   {2, 3},    {7, 9},      {12, 512},
                          {13, 8}, {33, 65},  {64, 576}, {50, 529}, {25, 1551},  {1, 513},
                          {3, 48}, {5, 2000}, {130, 24}, {200, 7},  {1000, 517}, {11, 16}};
@@ -175,20 +175,31 @@ TEST(Products, ExpandHasTheSameBitsOnEveryProcessor) {
   });
 }
 
-// What is kept back and what was sent are together what there was, up to the rounding of one subtraction.
+// What is kept back and what was sent are together what there was, up to the rounding of one subtraction; and
+// the mean has the bits of expand().
+void check_split(const Case& one) {
+  const std::size_t n = one.gradient.size(), rows = one.shape.rows;
+  const Floats mean_q = gauss(one.q.size(), 77);
+  Floats sent(n), mean(n), rest(n, -7.0f), out(n, -7.0f);
+  expand(one.p, one.q, rows, sent);
+  expand(one.p, mean_q, rows, mean);
+  split(one.matrix(), one.p, one.q, mean_q, rest, out);
+  EXPECT_EQ(bits_of(out), bits_of(mean)) << one.what();
+  for (std::size_t at = 0; at < n; ++at) {
+    const float sum = one.sum(at / one.shape.columns, at % one.shape.columns);
+    ASSERT_EQ(rest[at], sum - sent[at]) << one.what() << at;
+  }
+  Floats gradient = one.gradient, kept = one.residual.empty() ? Floats(n, 0.0f) : one.residual;  // in place
+  split({.gradient = gradient, .residual = kept, .rows = rows}, one.p, one.q, mean_q, kept, gradient);
+  EXPECT_EQ(kept, rest) << one.what();
+  EXPECT_EQ(gradient, out) << one.what();
+}
+
 TEST(Products, WhatIsSentAndWhatIsKeptAreTheMatrix) {
-  each_case([](const Case& one) {
-    Floats out(one.gradient.size()), rest(one.gradient.size(), -7.0f);
-    expand(one.p, one.q, one.shape.rows, out);
-    subtract(one.matrix(), one.p, one.q, rest);
-    for (std::size_t at = 0; at < out.size(); ++at) {
-      const float sum = one.sum(at / one.shape.columns, at % one.shape.columns);
-      ASSERT_EQ(rest[at], sum - out[at]) << one.what() << at;
-    }
-    Floats kept = one.residual.empty() ? Floats(out.size(), 0.0f) : one.residual;  // in place
-    subtract({.gradient = one.gradient, .residual = kept, .rows = one.shape.rows}, one.p, one.q, kept);
-    EXPECT_EQ(kept, rest) << one.what();
-  });
+  each_case(check_split);
+  for (const std::size_t rank : {31, 80, 81, 161, 200}) {  // around those of which fewer columns are packed
+    for (const bool with_residual : {false, true}) check_split(Case({53, 300}, rank, with_residual));
+  }
 }
 
 TEST(Products, TheFirstColumnsDoNotDependOnTheOthers) {
@@ -212,21 +223,22 @@ TEST(Products, AnyNumberOfThreadsGivesTheSameBits) {
     Floats p(one.p.size());
     const MatrixEnergy alone = multiply(one.matrix(), one.q, p);
     const Floats q = multiplied_transposed(one);
-    Floats out(one.gradient.size()), rest(one.gradient.size());
+    Floats out(one.gradient.size()), split_out = out, rest = out;
     expand(one.p, one.q, shape.rows, out);
-    subtract(one.matrix(), one.p, one.q, rest);
+    split(one.matrix(), one.p, one.q, one.q, rest, split_out);
     for (const unsigned threads : {1u, 2u, 3u, 7u}) {
       Workers workers(threads);
-      Floats other_p(p.size()), other_out(out.size()), other_rest(rest.size());
+      Floats other_p(p.size()), other_out(out.size()), other_split(out.size()), other_rest(rest.size());
       const MatrixEnergy found = multiply(one.matrix(), one.q, other_p, &workers);
       EXPECT_EQ(found.entered, alone.entered) << threads;
       EXPECT_EQ(found.dense, alone.dense) << threads;
       EXPECT_EQ(bits_of(other_p), bits_of(p)) << threads;
       EXPECT_EQ(bits_of(multiplied_transposed(one, &workers)), bits_of(q)) << threads;
       expand(one.p, one.q, shape.rows, other_out, &workers);
-      subtract(one.matrix(), one.p, one.q, other_rest, &workers);
+      split(one.matrix(), one.p, one.q, one.q, other_rest, other_split, &workers);
       EXPECT_EQ(bits_of(other_out), bits_of(out)) << threads;
       EXPECT_EQ(bits_of(other_rest), bits_of(rest)) << threads;
+      EXPECT_EQ(bits_of(other_split), bits_of(split_out)) << threads;
     }
   }
 }
@@ -253,7 +265,7 @@ TEST(Products, ConstantAndMixedNumbersWillDo) {
   std::ranges::fill(one.p, 0.7f);
   one.check_p(multiplied(one));
   one.check_q(multiplied_transposed(one));
-  // A tile of huge numbers, a tile of tiny ones, and zeros: each is measured as it needs.
+  // Blocks of huge numbers, of tiny ones, and zeros: each is measured as it needs.
   for (std::size_t at = 0; at < one.gradient.size(); ++at) {
     const std::size_t j = at % 600;
     one.gradient[at] = j < 512 ? (at < 12 * 600 ? 1e18f : 0.0f) : 1e-30f;
@@ -334,7 +346,7 @@ TEST(Products, NoColumnsAreNoTrouble) {
   EXPECT_TRUE(found.finite);
   multiply_transposed(empty, p, nothing);
   expand(p, {}, 1, nothing);
-  subtract(empty, p, {}, nothing);
+  split(empty, p, {}, {}, nothing, nothing);
 }
 
 }  // namespace
