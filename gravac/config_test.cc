@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "gravac/codec/compressors.h"
+#include "gravac/codec/low_rank/ranks.h"
 #include "gravac/table_testing.h"
 #include "gravac/util/require.h"
 
@@ -142,6 +143,21 @@ TEST(Config, ChoosesHowValuesAreSent) {
        {"compressor=randomk", "compressor=powersgd rank=2", "compressor=quantise", "feedback=false",
         "compressor=topk positions=int64", "compressor=topk values=fp32"}) {
     EXPECT_EQ(values(text), Values::fp32) << text;
+  }
+}
+
+// What was measured of a rank counts at the factor that this rank makes in bits.
+TEST(Config, RatesOfRanksGoByTheBitsOfTheirValues) {
+  Layout layout;
+  layout.add("matrix", 1024 * 1024, 1024);
+  for (const Values values : kEveryValues) {
+    const std::string options = "compressor=powersgd optimizer=sgd policy=progress values=";
+    const Law law = make_setup(options_from_string(options + std::string(to_string(values))), layout, 4)
+                        .options.laws.at(0);
+    for (const MeasuredRate& one : measured_rates("low-rank", "momentum", "sgd")) {
+      const double factor = factor_of(layout, static_cast<std::size_t>(one.setting), values);
+      EXPECT_DOUBLE_EQ(law.rate(factor, 0.5), one.rate) << to_string(values) << " " << one.setting;
+    }
   }
 }
 
