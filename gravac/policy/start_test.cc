@@ -38,6 +38,7 @@ TEST(Start, SendsDenseStepsWhereTheyAreQuicker) {
   for (int step = 0; step < 5; ++step) start.count();
   start.learn(Costs(1, 2));
   EXPECT_FALSE(start.plan());
+  start.count();
   start.learn(Costs(2, 1));
   EXPECT_TRUE(start.plan());
 }
@@ -51,6 +52,24 @@ TEST(Start, TriesDenseStepsOnceWhereTheyMightBeQuicker) {
   start.count();
   start.learn(Costs(2, 1));
   EXPECT_TRUE(start.plan());
+}
+
+// The first steps of a process take many times as long as later ones.
+TEST(Start, TriesDenseStepsLaterWhereTheFirstStepsWereMisleading) {
+  Start start(kFourBits);
+  for (int step = 0; step < 6; ++step) {
+    start.count();
+    start.learn(Costs(30, 1));
+    EXPECT_TRUE(start.plan()) << step;
+  }
+  start.learn(Costs(3, 1));
+  EXPECT_FALSE(start.plan());
+  start.count();
+  for (int step = 0; step < 6; ++step) {
+    start.learn(Costs(3, 1));
+    EXPECT_TRUE(start.plan()) << step;
+    start.count();
+  }
 }
 
 TEST(Start, OfNoStepsChangesNothing) {
@@ -67,7 +86,7 @@ TEST(Start, GoesOnFromItsStateAndDoesNotBeginAgain) {
   EXPECT_EQ(after.save(), before.save());
   older.load(StateReader("progress", none));
   EXPECT_TRUE(older.over());
-  const PolicyState damaged = {{"start", {-1, 0}}};
+  const PolicyState damaged = {{"start", {-1, 0, 0}}};
   EXPECT_THROW(after.load(StateReader("progress", damaged)), Error);
 }
 
