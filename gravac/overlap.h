@@ -38,6 +38,7 @@ class Overlap final : public EngineBase {
   // Returns at once. Buckets may become ready in any order; they are sent in theirs.
   void ready(std::size_t bucket, std::span<float> gradient, std::span<const float> weights = {}) override;
   void wait(std::size_t bucket) override;
+  bool means_are_final() const override { return mode_ == Mode::plain_sum; }
   StepReport finish(double samples) override;
   void rescale(float ratio) override;
 

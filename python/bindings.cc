@@ -288,6 +288,7 @@ PYBIND11_MODULE(_engine, m) {
           released)
       .def(
           "wait", [](Session& session, std::size_t bucket) { session.engine().wait(bucket); }, released)
+      .def("means_are_final", [](Session& session) { return session.engine().means_are_final(); })
       .def("finish", &Session::finish, released)
       .def("hand_over", &Session::hand_over)
       .def(

@@ -7,7 +7,9 @@ import gc
 import json
 import os
 import sys
+import threading
 import warnings
+import weakref
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import torch
@@ -28,10 +30,14 @@ _STORED_AS = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # as the engine ca
 _LOGGED = ("factor", "gain_error_fed_candidate", "gain_gradient_candidate", "factor_bytes", "bytes_sent",
            "effective_steps", "compress_seconds", "exchange_seconds")  # fmt: skip
 _last_report: Optional[Report] = None
+_last_session: Optional[weakref.ReferenceType[Session]] = None  # which that is of, or will be
 
 
 def report() -> Report:
     """What the last step of this process was like: the keys of steps.jsonl (docs/training.md)."""
+    session = _last_session() if _last_session is not None else None
+    if session is not None:
+        session._join()
     if _last_report is None:
         raise Error("report: no step has been taken yet")
     return _last_report
@@ -99,6 +105,9 @@ class Session:
                 warnings.warn(f"gravac: {warning}", stacklevel=4)
         # The engine waits on a thread of its own, so that Ctrl-C reaches this one.
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "gravac")
+        self._ending: Optional[concurrent.futures.Future] = None  # of a step whose means were handed out already
+        self._failed: Optional[BaseException] = None  # how such a step ended
+        self._ender: Optional[int] = None  # the thread that ends it
         self._engine: Any = None
         self._to_load: Optional[State] = None
         self._rate_dropped = False  # learning_rate_dropped() was called before there was an engine
@@ -139,7 +148,9 @@ class Session:
 
     def _hand_over(self, momentum: float) -> Tuple[float, float]:
         """The momentum that an SGD with this momentum should use after the last step, and its scale."""
-        return (momentum, 1.0) if self._engine is None else self._engine.hand_over(momentum)
+        if self._engine is None or self._ending is not None:
+            return momentum, 1.0  # a step that is still being ended was dense
+        return self._engine.hand_over(momentum)
 
     def _begin_step(self) -> None:
         """Follows the optimizer and the loss scale."""
@@ -174,6 +185,31 @@ class Session:
             self._peers.cancel()
             raise
 
+    def _end_later(self, work: Callable[..., None], *arguments: Any) -> None:
+        """Ends a step whose means are final on the thread, while the caller goes on. _join() waits for that."""
+        global _last_session
+
+        def end() -> None:
+            self._ender = threading.get_ident()
+            work(*arguments)
+
+        _last_session = weakref.ref(self)
+        self._ending = self._thread.submit(end)
+
+    def _join(self) -> None:
+        """Waits for the end of the last step, if its means were handed out before: it must come before anything else
+        that is asked of the engine. Raises what went wrong."""
+        if self._ending is None or self._ender == threading.get_ident():
+            return
+        try:
+            self._ending.result()
+        except KeyboardInterrupt:
+            self._peers.cancel()
+            raise
+        self._ending = self._ender = None
+        if self._failed is not None:
+            raise self._failed
+
     def _check_parameters(self, parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module]) -> None:
         """Every so many steps: Error, on all ranks, if parameters are not equal to the bit on all of them."""
         if self._check_every == 0 or self._steps == 0 or self._steps % self._check_every != 0:
@@ -185,8 +221,9 @@ class Session:
             raise Error(_difference(ranks, _names(parameters, model), self._check_every))
 
     def _end_step(self, line: str) -> Report:
-        global _last_report
+        global _last_report, _last_session
         self._report = _last_report = json.loads(line)
+        _last_session = weakref.ref(self)
         self._steps += 1
         if isinstance(self._log, FolderLog):
             loss, self._loss = self._loss, None
@@ -229,6 +266,7 @@ class Session:
 
         Rank 0's loss is written, and other ranks may call it, too. Does nothing with another kind of log.
         """
+        self._join()
         if isinstance(self._log, FolderLog) and self._peers.rank == 0:
             self._loss = float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
 
@@ -241,6 +279,7 @@ class Session:
         unknown = sorted(set(values) - {"top1", "top5", "ppl", "loss"})
         if unknown or not values:
             raise Error(f"log_evaluation: {', '.join(unknown) or 'nothing'} found, top1, top5, ppl or loss expected")
+        self._join()
         if not isinstance(self._log, FolderLog) or self._report is None:
             return
         done = self._report["step"] + 1
@@ -249,6 +288,7 @@ class Session:
 
     def report(self) -> Report:
         """What the last step was like."""
+        self._join()
         if self._report is None:
             raise Error("report: no step has been taken yet")
         return self._report
@@ -258,6 +298,7 @@ class Session:
 
         GraVAC recognises long pauses by itself; this is for scripts that know of short ones.
         """
+        self._join()
         if self._engine is not None:
             self._engine.pause()
         if isinstance(self._log, FolderLog):
@@ -269,6 +310,7 @@ class Session:
         Policy "accordion" then compresses all layers by factor_min until it next compares norms. Other policies
         do nothing.
         """
+        self._join()
         if self._engine is not None:
             self._engine.learning_rate_dropped()
         else:
@@ -276,6 +318,7 @@ class Session:
 
     def state_dict(self) -> State:
         """All state of this rank, between steps: tensors, numbers and text. Save one per rank."""
+        self._join()
         if self._engine is None:
             if self._to_load is not None:
                 return dict(self._to_load)
@@ -297,6 +340,7 @@ class Session:
         what waits is dealt out so that its sum over ranks is preserved. Error for the state of another
         rank, number of ranks, model or configuration.
         """
+        self._join()
         self._peers.meet()
         states = [state] if isinstance(state, Mapping) else list(state)
         for one in states:

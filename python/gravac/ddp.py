@@ -57,7 +57,6 @@ class GravacState(Session):
         self._arrived: List[Arrived] = []
         self._regrouped: List[List[torch.Tensor]] = []  # gradients in buckets of a copy, if one was needed
         self._early = False  # buckets of this step go to the engine as they come
-        self._failed: Optional[BaseException] = None  # how a step ended that nobody waited for
 
     def _take(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         if not isinstance(bucket, dist.GradBucket):
@@ -69,6 +68,7 @@ class GravacState(Session):
         parameters = bucket.parameters()
         if index == 0:
             self._arrived = []
+            self._join()
             self._peers.meet()  # some frameworks make the state before torch.distributed is ready
             self._begin_step()
             self._check_parameters(self._parameters, self._model)
@@ -96,6 +96,11 @@ class GravacState(Session):
         runs: List[torch.Tensor] = [] if self._early else self._runs()
         for index, run in enumerate(runs):
             self._engine.ready(index, run.data_ptr(), run.numel())
+        if self._early and self._engine.means_are_final():
+            # A rank that hangs between two steps is waited for here, where Ctrl-C works.
+            self._wait_for(self._engine.wait, 0)
+            self._end_later(self._end_sums, self._arrived, self.samples)
+            return
         if self._early and self._momentum is None and len(self._arrived) > 1:
             # DDP may take the others while the last is still under way: all they wait for is done.
             self._wait_for(self._engine.wait, len(self._arrived) - 2)
@@ -117,6 +122,22 @@ class GravacState(Session):
         except BaseException as error:
             self._failed = error
         future.set_result(stage.tensor)
+
+    def _end_sums(self, buckets: List[Arrived], samples: float) -> None:
+        """Hands out each bucket's mean as soon as it is there, while DDP copies those before it to the parameters.
+
+        Ranks agree on the step afterwards, when the optimizer and the next forward are under way: _join().
+        """
+        try:
+            for index, bucket in enumerate(buckets):
+                self._engine.wait(index)
+                self._hand_out([bucket])
+            self._end_step(self._engine.finish(samples))
+        except BaseException as error:
+            self._failed = error
+            for _, stage, future in buckets:
+                if not future.done():
+                    future.set_result(stage.tensor)
 
     def _hand_out(self, buckets: List[Arrived]) -> None:
         for _, stage, future in buckets:

@@ -1,11 +1,12 @@
 """What scripts do with DDP: its options, several models, accumulation, collectives of their own, torch.compile."""
 
 import contextlib
+import threading
 
 import pytest
 import torch
 import torch.distributed as dist
-from ranks import SIZES, Fed, ddp, flat, gradients_of, run
+from ranks import LIMIT, SIZES, Fed, ddp, flat, gradients_of, run
 
 import gravac
 
@@ -146,3 +147,31 @@ def python_reducer(rank):
 @needs_compile
 def test_the_python_reducer_is_refused():
     run(2, python_reducer)
+
+
+def handed_out_early(rank):
+    """Holds the agreement on a dense step back until backward has returned."""
+    model = Fed()
+    wrapped, state = hooked(model, {"policy": "dense"})
+    for step in range(4):
+        wrapped(gradients_of(rank, step)).backward()
+    assert state.report()["step"] == 3
+    returned, gather = threading.Event(), state._peers.all_gather
+
+    def held(*arguments):
+        assert returned.wait(LIMIT)
+        return gather(*arguments)
+
+    state._peers.all_gather = held
+    model.zero_grad()
+    wrapped(gradients_of(rank, 4)).backward()
+    mean = flat(p.grad for p in model.parameters())
+    returned.set()
+    return mean, state.report()["step"]
+
+
+def test_backward_of_a_dense_step_does_not_wait_until_ranks_agree():
+    expected = flat((a + b) / 2 for a, b in zip(gradients_of(0, 4), gradients_of(1, 4)))
+    for mean, step in run(2, handed_out_early):
+        assert torch.equal(mean, expected)
+        assert step == 4

@@ -132,18 +132,23 @@ def test_a_late_rank_is_named_once_and_waited_for():
     assert line.startswith("gravac: waiting for rank 1 since") and line.endswith(f"giving up after {LIMIT:.0f} s")
 
 
-def agreeing_breaks(rank):
-    """All gradients have arrived in step 3, and then the ranks cannot agree."""
+def agreeing_breaks(rank, then):
+    """All means have arrived in dense step 3, and then the ranks cannot agree."""
     model, state = made("hook", policy="dense")
     for step in range(4):
         if step == 3:
             state._peers.all_gather = lambda mine, everything: ([1 - rank], False, 0.5, "the line was cut")
         one_step(model, state, gradients_of(rank, step))
+    if then == "report":
+        state.report()
+    one_step(model, state, gradients_of(rank, step))
 
 
-def test_what_goes_wrong_at_the_very_end_comes_out_of_backward():
-    for rank, message in enumerate(errors(2, agreeing_breaks)):
+@pytest.mark.parametrize("then", ["report", "backward"])
+def test_what_goes_wrong_after_a_dense_step_comes_out_of_what_follows(then):
+    for rank, message in enumerate(errors(2, agreeing_breaks, then)):
         assert f"rank {1 - rank} of 2 does not answer" in message, message
+        assert "step 3" in message, message
 
 
 def hang(rank, kind, waiting):
