@@ -442,10 +442,33 @@ TEST(Overlap, StartsTheSumsOfPlainDenseStepsAndThoseOnly) {
       ASSERT_EQ(found, expected);
     }
     EXPECT_EQ(starting.started, 5 * static_cast<int>(started.buckets.size()));
+    EXPECT_TRUE(started.overlap.means_are_final());
     Overlapped sparse("policy=static factor=10", starting);
+    EXPECT_FALSE(sparse.overlap.means_are_final());
     std::vector<float> gradient = gradient_of(comm.rank(), 0);
     sparse.step(gradient, 0);
     EXPECT_EQ(starting.started, 5 * static_cast<int>(started.buckets.size()));
+  });
+}
+
+// A caller may hand these means to its optimizer and end the step meanwhile.
+TEST(Overlap, DoesNotTouchFinalMeansWhenTheStepEnds) {
+  run_ranks(kRanks, [&](Comm& comm) {
+    Overlapped dense("policy=dense", comm);
+    const std::vector<float> gradient = gradient_of(comm.rank(), 0);
+    for (std::size_t b = 0; b < dense.buckets.size(); ++b) {
+      dense.overlap.ready(b, dense.parts[b] = gather(gradient, dense.buckets[b]));
+    }
+    std::map<std::size_t, std::vector<float>> used;
+    for (std::size_t b = 0; b < dense.buckets.size(); ++b) {
+      dense.overlap.wait(b);
+      used[b] = dense.parts[b];
+      std::ranges::fill(dense.parts[b], 1e30f);  // as an optimizer that scales gradients in place
+    }
+    EXPECT_TRUE(dense.overlap.finish(1).finite);
+    for (std::size_t b = 0; b < dense.buckets.size(); ++b) {
+      EXPECT_EQ(dense.parts[b], std::vector<float>(used[b].size(), 1e30f));
+    }
   });
 }
 
