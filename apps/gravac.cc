@@ -18,6 +18,7 @@
 #include "apps/simulate.h"
 #include "apps/train.h"
 #include "gravac/config.h"
+#include "gravac/numerics.h"
 #include "gravac/util/layout.h"
 #include "gravac/util/require.h"
 
@@ -238,7 +239,7 @@ int usage_error(const std::string& what) {
 
 int main(int argc, char** argv) {
   CLI::App app("GraVAC: adaptive gradient compression for distributed training", "gravac");
-  app.set_version_flag("--version", "gravac " GRAVAC_VERSION);
+  app.set_version_flag("--version", "gravac " GRAVAC_VERSION ", numerics " + std::to_string(gravac::kNumerics));
   app.require_subcommand(1);
   app.get_formatter()->label("SUBCOMMAND", "COMMAND");
   app.footer(

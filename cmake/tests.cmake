@@ -7,7 +7,7 @@ target_link_libraries(gravac_testing INTERFACE gravac gravac_flags GTest::gtest_
 
 # Unit tests run once in `make test`, under the sanitizers; in release those of code that leans on the
 # optimiser, which vectorises it, and what needs more than the library.
-set(optimised half kernels orthonormalise packing products quantise_kernels selector step step_allocation wire)
+set(optimised half kernels numerics orthonormalise packing products quantise_kernels selector step step_allocation wire)
 
 # Most tests take longer to compile than to run; not those that run for long.
 set(quick_to_compile -O1)
@@ -31,7 +31,7 @@ function(gravac_test place)
   endif()
   # The headers that most tests include are compiled once, with the first of them.
   get_property(first GLOBAL PROPERTY gravac_first_test)
-  if(name STREQUAL c_api OR name IN_LIST long_running)
+  if(name MATCHES "^(c_api|numerics)$" OR name IN_LIST long_running)
     # Not here: there is a file in C, or there are other flags.
   elseif(first)
     target_precompile_headers(${name}_test REUSE_FROM ${first})
@@ -67,6 +67,8 @@ gravac_test(costs)
 gravac_test(cut_tracker)
 gravac_test(engine)
 gravac_test(faults 2)
+gravac_test(numerics)
+target_link_libraries(numerics_test PRIVATE hwy::hwy)
 gravac_test(overlap)
 gravac_test(reshard)
 gravac_test(round)

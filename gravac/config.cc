@@ -118,14 +118,17 @@ std::string exactly(double number) {
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
-// Eight bits train as well as 32 (docs/results.md) where the residual keeps what they round off, and so do four
-// in the factors of powersgd, which is what it sends unless it was named: then it is the published one. Values
-// that are added up on their way, as those of shared positions are, travel as floats.
+// Eight bits train as well as 32 (docs/results.md) where the residual keeps what they round off. powersgd sends
+// floats, as published, if it was named; else 4 bits under Adam, where high ranks in few bits are best, and 16
+// under SGD, where low ranks do. Values that are added up on their way, as those of shared positions are, travel
+// as floats.
 Values values_of(const OptionReader& reader, std::string_view compressor) {
   if (reader.given("values")) return values_from_string(reader.text("values"));
   const std::string_view family = compressor_info(compressor).family;
   if (!reader.flag("feedback")) return Values::fp32;
-  if (family == "low-rank" && reader.text("compressor") == kAuto) return Values::int4;
+  if (family == "low-rank" && reader.text("compressor") == kAuto) {
+    return reader.text("optimizer") == "adam" ? Values::int4 : Values::fp16;
+  }
   return family == "selector" && reader.text("positions") != "int64" ? Values::int8 : Values::fp32;
 }
 
@@ -159,7 +162,8 @@ class Settings {
  private:
   // The factor of powersgd's rank that an option names: it counts the bits of its values.
   double factor_of_rank(std::string_view option) const {
-    return factor_of(layout_, reader_.number<std::size_t>(option), values_of(reader_, "powersgd"));
+    const double factor = factor_of(layout_, reader_.number<std::size_t>(option), values_of(reader_, "powersgd"));
+    return std::max(factor, 1.0);  // of tensors of a few entries, scales and all take more than the entries
   }
 
   // `option` stands for policy static with this factor.
@@ -217,8 +221,7 @@ std::vector<std::string> compressors_of(const OptionReader& reader) {
   if (sgd && reader.text("hand-over") == "momentum") names.emplace_back("topk");
   names.emplace_back("quantise");
   const bool sums = reader.text("exchange") == "auto" && reader.flag("feedback");  // as powersgd needs
-  const bool measured = !measured_rates(kLowRankInBits, "any", reader.text("optimizer")).empty();
-  if (sums && measured) names.emplace_back("powersgd");
+  if (sums && (sgd || adam)) names.emplace_back("powersgd");
   return names;
 }
 
@@ -242,7 +245,9 @@ Law law_of(const CompressorInfo& info, const OptionReader& reader, const Layout&
   const std::string optimizer = reader.text("optimizer");
   const bool in_bits = info.family == "low-rank" && values == Values::int4;
   const std::string_view family = in_bits ? kLowRankInBits : info.family;
-  std::vector<MeasuredRate> rates = measured_rates(family, momentum_use(reader), optimizer);
+  // powersgd leaves momentum alone, so what was measured of it holds for any use of momentum.
+  const std::string use = info.family == "low-rank" ? "momentum" : momentum_use(reader);
+  std::vector<MeasuredRate> rates = measured_rates(family, use, optimizer);
   if (rates.empty() && optimizer == "unknown" && info.family != "selector") {
     rates = measured_rates(family, "as-is", "adam");
   }
@@ -313,7 +318,9 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
     const CompressorInfo& info = compressor_info(name);
     const Values values = values_of(reader, name);
     out.laws.push_back(law_of(info, reader, layout, values));
-    known.push_back({out.laws.back(), factors_of(info, layout, values, reader.number("factor-max"))});
+    known.push_back({.law = out.laws.back(),
+                     .factors = factors_of(info, layout, values, reader.number("factor-max")),
+                     .ramps = info.selects});
   }
   for (std::size_t c = names.size(); c < out.compressors.size(); ++c) {
     out.laws.push_back(law_of(compressor_info(out.compressors[c]), reader, layout, out.compressor_values[c]));

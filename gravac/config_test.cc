@@ -35,13 +35,16 @@ TEST(Config, AutoIsWhatSuitsThePolicyAndTheOptimizer) {
     return options.compressors.empty() ? std::vector{options.step.compressor} : options.compressors;
   };
   using Names = std::vector<std::string>;
-  EXPECT_EQ(chosen("optimizer=sgd"), (Names{"topk", "quantise"}));
-  EXPECT_EQ(chosen("optimizer=sgd hand-over=as-is"), Names{"quantise"});
-  EXPECT_EQ(chosen("optimizer=adam"), Names{"quantise"});
+  EXPECT_EQ(chosen("optimizer=sgd"), (Names{"topk", "quantise", "powersgd"}));
+  EXPECT_EQ(chosen("optimizer=sgd hand-over=as-is"), (Names{"quantise", "powersgd"}));
+  EXPECT_EQ(chosen("optimizer=sgd exchange=reduce-scatter"), (Names{"topk", "quantise"}));
+  EXPECT_EQ(chosen("optimizer=adam"), (Names{"quantise", "powersgd"}));
+  EXPECT_EQ(chosen("optimizer=adam exchange=all-gather"), Names{"quantise"});
+  EXPECT_EQ(chosen("optimizer=adam feedback=false"), Names{"quantise"});
   EXPECT_EQ(chosen("optimizer=adam compressor=topk"), Names{"topk"});
   EXPECT_EQ(chosen("policy=gravac"), Names{"topk"});
   EXPECT_EQ(chosen("policy=gravac optimizer=sgd"), Names{"topk"});
-  EXPECT_EQ(chosen("policy=gravac optimizer=adam"), Names{"quantise"});
+  EXPECT_EQ(chosen("policy=gravac optimizer=adam"), (Names{"quantise", "powersgd"}));
   EXPECT_EQ(chosen("policy=gravac optimizer=adam compressor=topk"), Names{"topk"});
   EXPECT_EQ(chosen("policy=gravac optimizer=adam factor-min=10"), Names{"topk"});
   EXPECT_EQ(chosen("policy=accordion optimizer=sgd"), Names{"topk"});
@@ -49,7 +52,7 @@ TEST(Config, AutoIsWhatSuitsThePolicyAndTheOptimizer) {
   EXPECT_EQ(chosen("memory=momentum"), Names{"topk"});
   // For the start they get a quantiser, if they have none and can have one.
   EXPECT_EQ(chosen("policy=gravac start-steps=10"), (Names{"topk", "quantise"}));
-  EXPECT_EQ(chosen("optimizer=sgd start-steps=10"), (Names{"topk", "quantise"}));
+  EXPECT_EQ(chosen("optimizer=sgd start-steps=10"), (Names{"topk", "quantise", "powersgd"}));
   EXPECT_EQ(chosen("memory=momentum start-steps=10"), Names{"topk"});
 }
 
@@ -154,10 +157,19 @@ TEST(Config, RatesOfRanksGoByTheBitsOfTheirValues) {
     const std::string options = "compressor=powersgd optimizer=sgd policy=progress values=";
     const Law law = make_setup(options_from_string(options + std::string(to_string(values))), layout, 4)
                         .options.laws.at(0);
-    for (const MeasuredRate& one : measured_rates("low-rank", "momentum", "sgd")) {
+    const char* family = values == Values::int4 ? "low-rank-int4" : "low-rank";
+    for (const MeasuredRate& one : measured_rates(family, "momentum", "sgd")) {
       const double factor = factor_of(layout, static_cast<std::size_t>(one.setting), values);
       EXPECT_DOUBLE_EQ(law.rate(factor, 0.5), one.rate) << to_string(values) << " " << one.setting;
     }
+  }
+}
+
+// Scales are more than a tensor of one entry saves.
+TEST(Config, TakesARankForTheSmallestLayout) {
+  for (const Values values : kEveryValues) {
+    const std::string options = "compressor=powersgd rank=8 values=" + std::string(to_string(values));
+    EXPECT_NO_THROW(make_setup(options_from_string(options), Layout(1), 4)) << options;
   }
 }
 

@@ -202,7 +202,10 @@ double CostModel::sparse_seconds(double factor, std::size_t compressor) const {
   // about three times as long: the fused pass also reads and writes the residual.
   const Typical& timed = compressors_[compressor].compress;
   const double compress = timed.known() ? timed.value() : 3 * compress_dense_.value();
-  return compute_.value() + exposed(compress + route_seconds(route, kept, compressor), hideable_.value());
+  // What travels in one round leaves when the last bucket is ready: backward hides nothing of it.
+  const bool whole = route == Route::all_gather && one_round(kept, compressor);
+  const double hideable = whole ? 0 : hideable_.value();
+  return compute_.value() + exposed(compress + route_seconds(route, kept, compressor), hideable);
 }
 
 // Everything that is a median, in the order of the state.

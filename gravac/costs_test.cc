@@ -109,6 +109,24 @@ TEST(CostModel, TakesOneRoundIfThatIsShortBesideComputing) {
   }
 }
 
+// One message leaves when the last bucket is ready, so backward cannot hide it, however long it takes.
+TEST(CostModel, PredictsThatNothingOfOneRoundIsHidden) {
+  CostModel model(2, 1'000'000, {selecting_payloads(1'000'000, Values::fp32, false, 5)}, Route::all_gather, 5);
+  for (int step = 0; step < 20; ++step) {
+    const Volume volume = model.volume(Route::all_gather, 10'000, true);
+    model.learn({.compute = 0.05,
+                 .compress = 1e-3,
+                 .agree = 1e-4,
+                 .exchange = 2e-3,
+                 .hideable = 0.04,
+                 .sparse = true,
+                 .volume = volume,
+                 .route = Route::all_gather});
+  }
+  ASSERT_TRUE(model.one_round(10'000));
+  EXPECT_NEAR(model.sparse_seconds(100), 0.05 + 1e-3 + 2e-3, 2e-4);
+}
+
 TEST(Typical, IgnoresAFewSamplesThatAreFarOff) {
   Typical typical;
   EXPECT_FALSE(typical.known());

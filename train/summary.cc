@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "gravac/numerics.h"
+
 namespace gravac::train {
 namespace {
 
@@ -47,6 +49,7 @@ std::string to_json(const Summary& s, const TrainOptions& options) {
     factors[factor_name(factor)] = static_cast<std::uint64_t>(steps);
   }
   Json json = {{"schema", 1},
+               {"numerics", kNumerics},
                {"model", options.model},
                {"data", options.data},
                {"workers", s.ranks},

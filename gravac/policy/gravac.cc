@@ -290,8 +290,8 @@ std::pair<std::vector<double>, std::vector<std::size_t>> measured_ladder(const P
   constexpr double kLeastRate = 0.9;
   std::map<double, std::size_t> rungs;
   for (std::size_t c = 0; c < input.compressors.size(); ++c) {
-    const auto& [law, factors] = input.compressors[c];
-    for (const double factor : factors) {
+    const Law& law = input.compressors[c].law;
+    for (const double factor : input.compressors[c].factors) {
       if (!law.by_gain() && law.rate(factor, 1) >= kLeastRate) rungs.try_emplace(factor, c);
     }
   }

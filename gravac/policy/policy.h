@@ -135,6 +135,7 @@ struct ProgressOptions {
   struct Compressor {
     Law law;
     std::vector<double> factors;
+    bool ramps = true;  // its factor has to rise gradually after the start; else all may be used at once
   };
   std::vector<Compressor> compressors = {{Law(), fine_ladder(1000)}};
   double floor = 0.9;  // least rate of a step that is allowed, in [0, 1]
