@@ -239,7 +239,8 @@ int usage_error(const std::string& what) {
 
 int main(int argc, char** argv) {
   CLI::App app("GraVAC: adaptive gradient compression for distributed training", "gravac");
-  app.set_version_flag("--version", "gravac " GRAVAC_VERSION ", numerics " + std::to_string(gravac::kNumerics));
+  app.set_version_flag("--version",
+                       "gravac " GRAVAC_VERSION ", numerics " + std::to_string(gravac::kNumerics));
   app.require_subcommand(1);
   app.get_formatter()->label("SUBCOMMAND", "COMMAND");
   app.footer(

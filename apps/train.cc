@@ -175,7 +175,8 @@ int TrainCommand::run(const std::vector<std::string>& arguments) const {
   }
   const bool started = job.place && job.place->source == "gravac";
   for (const std::string& warning : options.warnings) {
-    if (!started && (!job.place || job.place->rank == 0)) std::fprintf(stderr, "gravac: %s\n", warning.c_str());
+    if (!started && (!job.place || job.place->rank == 0))
+      std::fprintf(stderr, "gravac: %s\n", warning.c_str());
   }
   if (options.workers > 1 && !started) {
     return train::run_workers(

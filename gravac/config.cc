@@ -118,10 +118,10 @@ std::string exactly(double number) {
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
-// Eight bits train as well as 32 (docs/results.md) where the residual keeps what they round off. powersgd sends
-// floats, as published, if it was named; else 4 bits under Adam, where high ranks in few bits are best, and 16
-// under SGD, where low ranks do. Values that are added up on their way, as those of shared positions are, travel
-// as floats.
+// Eight bits train as well as 32 (docs/results.md) where the residual keeps what they round off. powersgd
+// sends floats, as published, if it was named; else 4 bits under Adam, where high ranks in few bits are best,
+// and 16 under SGD, where low ranks do. Values that are added up on their way, as those of shared positions
+// are, travel as floats.
 Values values_of(const OptionReader& reader, std::string_view compressor) {
   if (reader.given("values")) return values_from_string(reader.text("values"));
   const std::string_view family = compressor_info(compressor).family;
@@ -162,7 +162,8 @@ class Settings {
  private:
   // The factor of powersgd's rank that an option names: it counts the bits of its values.
   double factor_of_rank(std::string_view option) const {
-    const double factor = factor_of(layout_, reader_.number<std::size_t>(option), values_of(reader_, "powersgd"));
+    const double factor =
+        factor_of(layout_, reader_.number<std::size_t>(option), values_of(reader_, "powersgd"));
     return std::max(factor, 1.0);  // of tensors of a few entries, scales and all take more than the entries
   }
 
@@ -225,8 +226,8 @@ std::vector<std::string> compressors_of(const OptionReader& reader) {
   return names;
 }
 
-// What the user should know about a choice that is allowed. Under Adam a step of Top-k is worth much less than
-// a dense one (rates.def): it is what entries wait for that does harm, and momentum is not the cause.
+// What the user should know about a choice that is allowed. Under Adam a step of Top-k is worth much less
+// than a dense one (rates.def): it is what entries wait for that does harm, and momentum is not the cause.
 std::vector<std::string> warnings_of(const OptionReader& reader, std::span<const std::string> compressors) {
   const bool selects = compressor_info(compressors[0]).family == "selector";
   if (reader.text("optimizer") != "adam" || reader.text("policy") == "dense" || !selects) return {};
@@ -273,7 +274,8 @@ std::vector<double> factors_of(const CompressorInfo& info, const Layout& layout,
   } else if (info.family == "quantiser") {
     for (int bits = 8; bits >= 1; --bits) factors.push_back(32.0 / bits);
   } else if (info.family == "low-rank") {
-    for (const std::size_t rank : {64, 32, 16, 8, 4, 2, 1}) factors.push_back(factor_of(layout, rank, values));
+    for (const std::size_t rank : {64, 32, 16, 8, 4, 2, 1})
+      factors.push_back(factor_of(layout, rank, values));
   } else {
     return fine_ladder(maximum);
   }

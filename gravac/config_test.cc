@@ -58,7 +58,8 @@ TEST(Config, AutoIsWhatSuitsThePolicyAndTheOptimizer) {
 
 // Its rungs are the settings that were measured to be worth nearly as much as dense steps.
 TEST(Config, UnderAdamGravacClimbsThroughBits) {
-  const auto setup = make_setup(options_from_string("policy=gravac optimizer=adam start-steps=0"), Layout(10), 4);
+  const auto setup =
+      make_setup(options_from_string("policy=gravac optimizer=adam start-steps=0"), Layout(10), 4);
   EXPECT_EQ(setup.policy->plan(), (Plan{4, 4}));
   EXPECT_THROW(make_setup(options_from_string("policy=gravac optimizer=adam factor-max=2"), Layout(10), 4),
                Error);
@@ -96,11 +97,11 @@ TEST(Config, ReadsEveryPolicyAndItsOptions) {
   EXPECT_EQ(
       make_setup(options_from_string("policy=static factor=50"), Layout(10), 4).policy->plan()->candidate,
       50);
-  const auto gravac = make_setup(
-      options_from_string(
-          "policy=gravac ladder=geometric factor-min=1.5 epsilon=0.9 gain=error-fed start-steps=0 "
-          "compressor=randomk"),
-      Layout(10), 4);
+  const auto gravac =
+      make_setup(options_from_string(
+                     "policy=gravac ladder=geometric factor-min=1.5 epsilon=0.9 gain=error-fed start-steps=0 "
+                     "compressor=randomk"),
+                 Layout(10), 4);
   EXPECT_EQ(gravac.policy->plan()->minimum, 1.5);
   EXPECT_EQ(gravac.options.step.compressor, "randomk");
   EXPECT_EQ(gravac.options.facts.size(), 7u);

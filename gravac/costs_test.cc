@@ -111,7 +111,8 @@ TEST(CostModel, TakesOneRoundIfThatIsShortBesideComputing) {
 
 // One message leaves when the last bucket is ready, so backward cannot hide it, however long it takes.
 TEST(CostModel, PredictsThatNothingOfOneRoundIsHidden) {
-  CostModel model(2, 1'000'000, {selecting_payloads(1'000'000, Values::fp32, false, 5)}, Route::all_gather, 5);
+  CostModel model(2, 1'000'000, {selecting_payloads(1'000'000, Values::fp32, false, 5)}, Route::all_gather,
+                  5);
   for (int step = 0; step < 20; ++step) {
     const Volume volume = model.volume(Route::all_gather, 10'000, true);
     model.learn({.compute = 0.05,

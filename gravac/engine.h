@@ -47,9 +47,9 @@ class Engine {
   // Throws what went wrong meanwhile. Only for engines that work during backward.
   virtual void wait(std::size_t bucket) = 0;
 
-  // Whether the means of the step under way are final as soon as wait() returns, bad numbers included. finish()
-  // then does not touch gradients any more, so it may run on another thread while the caller uses the means.
-  // Between finish() and the next finish() the answer stays the same.
+  // Whether the means of the step under way are final as soon as wait() returns, bad numbers included.
+  // finish() then does not touch gradients any more, so it may run on another thread while the caller uses
+  // the means. Between finish() and the next finish() the answer stays the same.
   virtual bool means_are_final() const { return false; }
 
   // Ends the step: waits until all means are there. `samples` is how many samples this rank's gradient

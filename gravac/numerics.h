@@ -2,8 +2,8 @@
 
 namespace gravac {
 
-// Rises with every change after which engines return other bits for the same gradients. Recorded runs carry it,
-// so that no table mixes results of two kinds of arithmetic, and ranks compare it before the first step.
+// Rises with every change after which engines return other bits for the same gradients. Recorded runs carry
+// it, so that no table mixes results of two kinds of arithmetic, and ranks compare it before the first step.
 // numerics_test.cc notices a change. 4: momentum is kept where steps overshoot; powersgd in few bits.
 inline constexpr int kNumerics = 4;
 

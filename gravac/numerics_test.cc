@@ -1,10 +1,10 @@
-// What engines return for generated gradients, to the bit. If a test here fails, results that were recorded before
-// no longer compare with new ones: raise kNumerics (numerics.h) and put in the digests that the test prints.
+// What engines return for generated gradients, to the bit. If a test here fails, results that were recorded
+// before no longer compare with new ones: raise kNumerics (numerics.h) and put in the digests that the test
+// prints.
 
 #include "gravac/numerics.h"
 
 #include <gtest/gtest.h>
-
 #include <hwy/targets.h>
 
 #include <cinttypes>
@@ -63,8 +63,9 @@ std::uint64_t digest_of(const std::string& options, bool overlaps) {
       std::vector<std::vector<float>> parts;
       for (const Bucket& bucket : buckets) {
         const std::size_t begin = layout.segments()[bucket.front()].begin;
-        parts.emplace_back(whole.begin() + static_cast<std::ptrdiff_t>(begin),
-                           whole.begin() + static_cast<std::ptrdiff_t>(begin + layout.part(bucket).entries()));
+        parts.emplace_back(
+            whole.begin() + static_cast<std::ptrdiff_t>(begin),
+            whole.begin() + static_cast<std::ptrdiff_t>(begin + layout.part(bucket).entries()));
       }
       for (std::size_t b = 0; b < parts.size(); ++b) engine->ready(b, parts[b]);
       const StepReport report = engine->finish(1);
@@ -79,8 +80,8 @@ std::uint64_t digest_of(const std::string& options, bool overlaps) {
   return found;
 }
 
-// Those whose bits are the same on every processor. Matrix products add up in vectors of the processor's width:
-// ranks of different kinds still end with equal bits, since they exchange what they have multiplied.
+// Those whose bits are the same on every processor. Matrix products add up in vectors of the processor's
+// width: ranks of different kinds still end with equal bits, since they exchange what they have multiplied.
 std::vector<std::string> exact_compressors() {
   std::vector<std::string> names;
   for (const CompressorInfo& info : compressors()) {
@@ -120,10 +121,11 @@ TEST(Numerics, EnginesReturnTheBitsTheyAlwaysDid) {
   std::string found;
   for (std::size_t i = 0; i < all.size(); ++i) {
     const std::uint64_t whole = digest_of(all[i], false), overlapped = digest_of(all[i], true);
-    same = same && all[i] == kKnown[i].options && whole == kKnown[i].whole && overlapped == kKnown[i].overlapped;
+    same =
+        same && all[i] == kKnown[i].options && whole == kKnown[i].whole && overlapped == kKnown[i].overlapped;
     char line[200];
-    std::snprintf(line, sizeof(line), "{\"%s\", 0x%016" PRIx64 ", 0x%016" PRIx64 "},\n", all[i].c_str(), whole,
-                  overlapped);
+    std::snprintf(line, sizeof(line), "{\"%s\", 0x%016" PRIx64 ", 0x%016" PRIx64 "},\n", all[i].c_str(),
+                  whole, overlapped);
     found += line;
   }
   EXPECT_TRUE(same) << "for numerics_digests.def:\n" << found;

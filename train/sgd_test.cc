@@ -197,12 +197,9 @@ TEST(Sgd, HoldsWhatTheHandOverSaysInAnySequenceOfSteps) {
           }
           const bool dense = report.sent == Send::dense;
           const double m = sgd.momentum;
-          const double used = dense   ? m
-                              : fixed ? *fixed
-                                      : m * report.momentum.share;
+          const double used = dense ? m : fixed ? *fixed : m * report.momentum.share;
           EXPECT_GE(report.momentum.share + 1e-9, 1 - 0.22 * std::log10(report.factor) * since_dense / 100);
-          const double scale =
-              (1 - std::pow(m, good + 1) - used * (1 - std::pow(m, good))) / (1 - m);
+          const double scale = (1 - std::pow(m, good + 1) - used * (1 - std::pow(m, good))) / (1 - m);
           ++good;
           since_dense = dense ? 0 : since_dense + 1;
           if (comm.rank() == 0 && !dense) ++sparse;

@@ -76,8 +76,8 @@ std::span<const float> Overshoot::last_mean() const {
 }
 
 void Overshoot::check(std::span<const double> numbers, std::span<const float> last_mean) const {
-  require(numbers.size() == 4 && std::abs(numbers[1]) <= 1.001 && numbers[2] >= kLeast &&
-              numbers[2] <= 1 && std::isfinite(numbers[3]) && numbers[3] >= 0,
+  require(numbers.size() == 4 && std::abs(numbers[1]) <= 1.001 && numbers[2] >= kLeast && numbers[2] <= 1 &&
+              std::isfinite(numbers[3]) && numbers[3] >= 0,
           "checkpoint: 'overshoot' contains invalid numbers");
   const std::size_t size = (entries_ + kBlock * stride_ - 1) / (kBlock * stride_) * kBlock;
   require(last_mean.size() == (numbers[0] != 0 ? size : 0), "checkpoint: 'last mean' has ", last_mean.size(),

@@ -17,9 +17,9 @@ namespace gravac {
 //   above 0  the gradient goes on in the same direction: there is room for longer steps
 //   below 0  it points back: the step was too long
 //
-// extent() follows the average cosine. While steps overshoot it falls towards 0, where the SGD uses all of its
-// momentum, as its user meant it; when they no longer do it returns to 1. All ranks have the same means, so
-// they agree on it without a message.
+// extent() follows the average cosine. While steps overshoot it falls towards 0, where the SGD uses all of
+// its momentum, as its user meant it; when they no longer do it returns to 1. All ranks have the same means,
+// so they agree on it without a message.
 //
 // Looks at a million entries at most, and keeps them until the next step. Used by one thread at a time.
 class Overshoot {
@@ -45,9 +45,9 @@ class Overshoot {
   void restore(std::span<const double> numbers, std::span<const float> last_mean);
 
  private:
-  std::size_t entries_, stride_;  // looks at one block of entries in `stride_`
-  std::vector<float> last_;       // what it looked at of the last mean; empty before the first
-  bool compares_ = false;         // `last_` is the mean of the step before
+  std::size_t entries_, stride_;     // looks at one block of entries in `stride_`
+  std::vector<float> last_;          // what it looked at of the last mean; empty before the first
+  bool compares_ = false;            // `last_` is the mean of the step before
   double product_ = 0, energy_ = 0;  // of this mean, with the last one and with itself
   double last_energy_ = 0;
   double cosine_ = 0;  // averaged

@@ -284,8 +284,9 @@ constexpr OptionInfo kOptions[] = {
 constexpr SharedOption kShared[] = {{"factor-min"}, {"factor-max"}, {"smoothing"}, {"start-steps"}};
 
 // The settings of all compressors whose steps are worth nearly as much as dense ones, ascending by factor. A
-// quantiser and a low rank have a few settings of their own, and gains of different compressors mean different
-// things: what Top-k may lose is too much for them. So the ladder leaves out what is known to do harm.
+// quantiser and a low rank have a few settings of their own, and gains of different compressors mean
+// different things: what Top-k may lose is too much for them. So the ladder leaves out what is known to do
+// harm.
 std::pair<std::vector<double>, std::vector<std::size_t>> measured_ladder(const PolicyInput& input) {
   constexpr double kLeastRate = 0.9;
   std::map<double, std::size_t> rungs;

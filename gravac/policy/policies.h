@@ -15,7 +15,8 @@ struct PolicyInput {
   std::size_t ranks = 1;
   std::size_t segments = 1;  // parameters of the model, each with its own part of the gradient
   std::span<const ProgressOptions::Compressor> compressors = {};  // that the engine has, by number
-  bool has_settings = false;  // they have a few settings each, chosen to suit the optimizer: no ladder of factors
+  bool has_settings =
+      false;  // they have a few settings each, chosen to suit the optimizer: no ladder of factors
   StartOptions start = {};
 };
 

@@ -110,12 +110,12 @@ struct StartOptions {
 struct GravacOptions {
   std::vector<double> ladder = exponential_ladder(10, 1000);  // factors to try, ascending
   std::vector<std::size_t> compressors = {};  // of each rung, by number in the engine; empty: 0 for all
-  double epsilon = 0.7;      // least gain at which a factor may be used, in [0, 1]
-  double omega = 0.01;       // relative difference below which two numbers count as equal
-  std::size_t window = 500;  // steps between changes of the factors
-  std::size_t trial = 50;    // steps that are compressed before the gain counts; 0: as printed in the paper
-  std::size_t retry = 4;     // windows until a factor that failed is tried again; 0: never, as printed there
-  double smoothing = 0.04;   // weight of a new sample in the averages, in (0, 1]
+  double epsilon = 0.7;                       // least gain at which a factor may be used, in [0, 1]
+  double omega = 0.01;                        // relative difference below which two numbers count as equal
+  std::size_t window = 500;                   // steps between changes of the factors
+  std::size_t trial = 50;   // steps that are compressed before the gain counts; 0: as printed in the paper
+  std::size_t retry = 4;    // windows until a factor that failed is tried again; 0: never, as printed there
+  double smoothing = 0.04;  // weight of a new sample in the averages, in (0, 1]
   Gain gain = Gain::gradient;
   StartOptions start = {};
 };

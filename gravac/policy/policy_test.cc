@@ -106,7 +106,7 @@ TEST(GravacPolicy, LeavesACompressorWhoseGainIsTooLowUntilTheWindowEnds) {
     EXPECT_EQ(step(*policy, 0.9, 0.9), Send::candidate);
   }
   for (int i = 0; i < 4; ++i) step(*policy, 0.9, 0.9);  // a window at the minimum
-  EXPECT_EQ(policy->plan(), (Plan{20, 20, 1}));           // it is tried again
+  EXPECT_EQ(policy->plan(), (Plan{20, 20, 1}));         // it is tried again
   const auto copy = policy->clone();
   copy->load(policy->save());
   EXPECT_EQ(copy->plan(), policy->plan());
@@ -653,7 +653,9 @@ TEST(Policies, StartWithFourBitsAndThenLetTheFactorRise) {
         highest = std::max(highest, plan->candidate);
       }
       policy->decide({.entered = 1, .dense = 1, .minimum = 1, .candidate = 1});
-      policy->record({.factor = plan ? plan->candidate : 1, .samples_per_second = plan ? plan->candidate : 1, .costs = &costs});
+      policy->record({.factor = plan ? plan->candidate : 1,
+                      .samples_per_second = plan ? plan->candidate : 1,
+                      .costs = &costs});
     }
     EXPECT_GT(highest, 30) << policy->name();
   }

@@ -191,8 +191,8 @@ class ProgressPolicy final : public Policy {
   std::vector<Setting> allowed() const {
     std::vector<Setting> settings;
     for (std::size_t c = 0; c < options_.compressors.size(); ++c) {
-      const double highest = options_.compressors[c].ramps ? start_.highest_factor()
-                                                           : std::numeric_limits<double>::infinity();
+      const double highest =
+          options_.compressors[c].ramps ? start_.highest_factor() : std::numeric_limits<double>::infinity();
       for (const double factor : options_.compressors[c].factors) {
         if (factor <= highest && rate({c, factor}) >= options_.floor) {
           settings.push_back({c, factor});

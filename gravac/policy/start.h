@@ -28,9 +28,9 @@ class Start {
     tried_dense_ |= dense_ && !over();
     ++taken_;
   }
-  // What steps cost is known better now. Small messages say little about the rate of a fast link, and the first
-  // steps say nothing: they make connections and allocate memory. So a dense step is tried once, as soon as
-  // it might be as quick.
+  // What steps cost is known better now. Small messages say little about the rate of a fast link, and the
+  // first steps say nothing: they make connections and allocate memory. So a dense step is tried once, as
+  // soon as it might be as quick.
   void learn(const StepCosts& costs) {
     if (over() || options_.factor <= 1 || taken_ < kFirstMove) return;
     const double compressed = costs.sparse_seconds(options_.factor, options_.compressor);
@@ -44,7 +44,9 @@ class Start {
     return kFirstFactor * std::pow(1.5, std::floor(4 * since / static_cast<double>(options_.steps)));
   }
 
-  std::vector<double> save() const { return {static_cast<double>(taken_), dense_ ? 1.0 : 0.0, tried_dense_ ? 1.0 : 0.0}; }
+  std::vector<double> save() const {
+    return {static_cast<double>(taken_), dense_ ? 1.0 : 0.0, tried_dense_ ? 1.0 : 0.0};
+  }
   // A state without numbers was saved by a version that had no start: it does not begin now.
   void load(const StateReader& reader) {
     taken_ = options_.steps * 100;
