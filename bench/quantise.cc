@@ -59,7 +59,9 @@ struct Candidate {
 class Contest {
  public:
   Contest(std::size_t entries, unsigned threads)
-      : entries_(entries), quantiser_(Runs(make_layout(entries)), threads), workers_(threads) {
+      : entries_(entries),
+        quantiser_(Runs(make_layout(entries)), std::make_shared<Workers>(threads)),
+        workers_(threads) {
     for (unsigned seed = 1; seed <= 2; ++seed) gradients_.push_back(make_gradient(entries, seed));
     for (Buffer<float>* buffer : {&residual_, &sum_, &floor_, &before_}) {
       buffer->reserve(entries);

@@ -62,6 +62,7 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
       overshoot_(layout.entries()),
       rates_(layout.segments().size(), 0.0) {
   options_.whole = std::make_shared<const Layout>(layout);
+  options_.step.workers = std::make_shared<Workers>(options_.step.threads);
   require(options_.stored_as.empty() || options_.stored_as.size() == layout.segments().size(), name, ": ",
           options_.stored_as.size(), " types of gradients found, ", layout.segments().size(), " expected");
   std::vector<int> seen(layout.segments().size(), 0);

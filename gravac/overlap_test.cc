@@ -4,6 +4,8 @@
 
 #include <atomic>
 #include <cmath>
+#include <filesystem>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -468,6 +470,25 @@ TEST(Overlap, DoesNotTouchFinalMeansWhenTheStepEnds) {
     EXPECT_TRUE(dense.overlap.finish(1).finite);
     for (std::size_t b = 0; b < dense.buckets.size(); ++b) {
       EXPECT_EQ(dense.parts[b], std::vector<float>(used[b].size(), 1e30f));
+    }
+  });
+}
+
+// Every codec of every bucket works with the same team. (A thread that has been joined may be listed for a
+// moment longer, so other tests' threads must not be among those that are counted: run_ranks joins its own.)
+TEST(Overlap, BucketsShareOneTeamOfThreads) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator all("/proc/self/task");
+    return std::distance(begin(all), end(all));
+  };
+  run_ranks(1, [&](Comm& comm) {
+    for (const std::string compressor : {"topk", "quantise", "powersgd"}) {
+      const auto before = threads();
+      Overlapped one("policy=static factor=8 compressor=" + compressor, comm);
+      const auto queue = threads() - before;
+      Overlapped three("policy=static factor=8 threads=3 compressor=" + compressor, comm);
+      EXPECT_GT(three.buckets.size(), 1u);
+      EXPECT_EQ(threads() - before - queue, queue + 2) << compressor;
     }
   });
 }

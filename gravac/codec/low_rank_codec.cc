@@ -16,7 +16,7 @@ LowRankCodec::LowRankCodec(const Layout& layout, const EngineOptions& options, C
     : ResidualCodec(layout, options, comm, clock),
       residual_("residual", options.step.feedback ? layout.entries() : 0),
       warm_start_("warm start", layout.entries(), Memory::Sharing::equal),
-      workers_(options.step.threads),
+      workers_(workers_of(options.step)),
       sum_(comm, clock, options.values) {
   require(!options.momentum, "compressor: powersgd cannot keep a momentum memory; use memory=residual");
   for (std::size_t s = 0; s < layout.segments().size(); ++s) {
@@ -132,7 +132,7 @@ Measurement LowRankCodec::multiply(std::span<const float> gradient) {
   for (const Part& part : parts_) {
     if (part.rank > 0) {
       const MatrixEnergy energies =
-          gravac::multiply(matrix(part, gradient), basis(part), left(part, part.rank), &workers_);
+          gravac::multiply(matrix(part, gradient), basis(part), left(part, part.rank), workers_.get());
       found.energy.entered += energies.entered;
       found.energy.dense += energies.dense;
       found.finite &= energies.finite;
@@ -186,7 +186,7 @@ Measurement LowRankCodec::project(std::span<const float> gradient) {
     const std::span<float> p = left(part, part.rank);
     orthonormalise(p, part.rank, scratch_);
     multiply_transposed(matrix(part, gradient), p, std::span(q_).subspan(part.q, part.rank * part.columns),
-                        &workers_);
+                        workers_.get());
     double minimum = 0, candidate = 0;
     for (std::size_t k = 0; k < part.rank; ++k) {
       minimum += energy(std::span(q_).subspan(part.q + k * part.columns, part.columns));
@@ -254,9 +254,9 @@ void LowRankCodec::finish_matrix(const Part& part, std::span<float> gradient) {
   if (residual_.size() > 0) {
     const ErrorFedMatrix before = matrix(part, gradient);
     split(before, p, std::span(mine_).subspan(part.q, size), q,
-          residual_.values().subspan(part.begin, mean.size()), mean, &workers_);
+          residual_.values().subspan(part.begin, mean.size()), mean, workers_.get());
   } else {
-    expand(p, q, part.rows, mean, &workers_);
+    expand(p, q, part.rows, mean, workers_.get());
   }
   const std::span<float> start = start_of(part, part.rank);
   std::ranges::copy(q, start.begin());

@@ -72,7 +72,7 @@ class LowRankCodec final : public ResidualCodec {
   std::span<float> start_of(const Part& part, std::size_t columns);
 
   Memory residual_, warm_start_;
-  Workers workers_;
+  std::shared_ptr<Workers> workers_;
   FactorSum sum_;
   std::vector<Part> parts_;
   std::vector<float> p_, q_;                        // the factors, and what travels whole

@@ -14,4 +14,8 @@ Granularity granularity_from_string(std::string_view name) {
   return Granularity::layer;
 }
 
+std::shared_ptr<Workers> workers_of(const StepOptions& options) {
+  return options.workers ? options.workers : std::make_shared<Workers>(options.threads);
+}
+
 }  // namespace gravac

@@ -14,6 +14,7 @@
 #include "gravac/memory/momentum_options.h"
 #include "gravac/policy/rates.h"
 #include "gravac/util/layout.h"
+#include "gravac/util/workers.h"
 #include "gravac/wire/values.h"
 
 namespace gravac {
@@ -30,9 +31,13 @@ struct StepOptions {
   Granularity granularity = Granularity::global;
   bool feedback = true;              // keep what is not sent for the next step; false forgets it
   unsigned threads = 1;              // more make it faster and change no result
+  std::shared_ptr<Workers> workers;  // those threads, set by the engine: all its codecs share them
   std::uint64_t seed = 0;            // of compressors that draw random numbers; equal on all ranks
   std::vector<std::size_t> numbers;  // each segment's number in those draws; empty: 0, 1, 2 ...
 };
+
+// The threads of these options; a team of its own for what works without an engine.
+std::shared_ptr<Workers> workers_of(const StepOptions& options);
 
 // How an engine works. `facts` apart, every option must be equal on all ranks; engines compare them
 // before the first step.

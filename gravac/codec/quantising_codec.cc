@@ -28,7 +28,7 @@ QuantisingCodec::QuantisingCodec(const Layout& layout, const EngineOptions& opti
     : ResidualCodec(layout, options, comm, clock),
       info_(quantiser_info(options.step.compressor)),
       residual_("residual", info_.feedback && options.step.feedback ? layout.entries() : 0),
-      quantiser_(Runs(layout), options.step.threads),
+      quantiser_(Runs(layout), workers_of(options.step)),
       coder_(quantiser_) {
   require(!options.momentum, "compressor: ", info_.name,
           " cannot keep a momentum memory; use memory=residual");

@@ -86,7 +86,8 @@ struct Quantiser::Place {
   std::size_t entry, scales, codes;
 };
 
-Quantiser::Quantiser(Runs runs, unsigned threads) : runs_(std::move(runs)), workers_(threads) {}
+Quantiser::Quantiser(Runs runs, std::shared_ptr<Workers> workers)
+    : runs_(std::move(runs)), workers_(std::move(workers)) {}
 
 // Calls work(place, stretch) for all stretches of runs [first, last), on all threads.
 template <class Work>
@@ -104,8 +105,8 @@ void Quantiser::each_stretch(std::size_t first, std::size_t last, const Format& 
     }
   };
   if (pieces < kWorthThreads) return do_pieces(0, pieces);
-  workers_.run([&](unsigned worker) noexcept {
-    do_pieces(pieces * worker / workers_.size(), pieces * (worker + 1) / workers_.size());
+  workers_->run([&](unsigned worker) noexcept {
+    do_pieces(pieces * worker / workers_->size(), pieces * (worker + 1) / workers_->size());
   });
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -19,7 +20,7 @@ std::size_t code_bytes(const Runs& runs, const Format& format, std::size_t first
 // Called by one thread at a time.
 class Quantiser {
  public:
-  explicit Quantiser(Runs runs, unsigned threads = 1);
+  explicit Quantiser(Runs runs, std::shared_ptr<Workers> workers = std::make_shared<Workers>(1));
 
   const Runs& runs() const { return runs_; }
 
@@ -54,7 +55,7 @@ class Quantiser {
   void check_size(std::size_t first, std::size_t last, std::size_t entries) const;
 
   Runs runs_;
-  Workers workers_;
+  std::shared_ptr<Workers> workers_;
   std::vector<QuantiseTotals> totals_;  // of each piece
 };
 

@@ -96,7 +96,7 @@ TEST_P(EveryFormat, NoNumberOfThreadsChangesAnything) {
   const Result alone = result_of(one, gradient, residual, GetParam());
   ASSERT_GT(one.runs().size(), 3 * 512u);  // fewer are not shared by threads
   for (const unsigned threads : {2u, 7u}) {
-    Quantiser many{Runs(layout), threads};
+    Quantiser many{Runs(layout), std::make_shared<Workers>(threads)};
     const Result together = result_of(many, gradient, residual, GetParam());
     EXPECT_TRUE(alone == together) << to_string(GetParam()) << ", " << threads << " threads";
     std::vector<float> a(n, 1), b(n, 1);
@@ -136,7 +136,7 @@ TEST_P(EveryFormat, PartsAreThoseOfTheWhole) {
 
 TEST_P(EveryFormat, MeasuringFindsWhatQuantisingFinds) {
   const std::size_t n = 100'003, runs = Runs(Layout(n)).size();
-  Quantiser quantiser{Runs(Layout(n)), 2};
+  Quantiser quantiser{Runs(Layout(n)), std::make_shared<Workers>(2)};
   const std::vector<float> gradient = hard_gradient("student", n), residual = hard_gradient("gauss", n, 2);
   Codes codes;
   for (const std::span<const float> kept : {std::span<const float>(), std::span<const float>(residual)}) {
@@ -222,7 +222,7 @@ TEST_P(EveryFormat, AllocatesNothingOnceWarm) {
 // One bad number anywhere is noticed; with it gone, the same objects work as before.
 TEST_P(EveryFormat, BadNumbersAreToldAndLeaveNoTrace) {
   const std::size_t n = 200'003, runs = Runs(Layout(n)).size();
-  Quantiser quantiser{Runs(Layout(n)), 2};
+  Quantiser quantiser{Runs(Layout(n)), std::make_shared<Workers>(2)};
   std::vector<float> gradient = hard_gradient("gauss", n);
   const std::vector<float> residual = hard_gradient("gauss", n, 2);
   const Result good = result_of(quantiser, gradient, residual, GetParam());
@@ -274,7 +274,7 @@ TEST(Quantise, NearestIsOffByHalfAStepAtMost) {
 // root mean square without refitting (0.116 and 0.034; 0.316 and 0.183 on Student's).
 TEST(Quantise, FewBitsLoseNoMoreThanWhenTheyWereChosen) {
   const std::size_t n = 1'000'000;
-  Quantiser quantiser{Runs(Layout(n)), 2};
+  Quantiser quantiser{Runs(Layout(n)), std::make_shared<Workers>(2)};
   const auto error = [&](const std::string& kind, unsigned bits) {
     const auto found = quantiser.measure(0, quantiser.runs().size(), hard_gradient(kind, n), {},
                                          {Scheme::nearest, bits}, {});

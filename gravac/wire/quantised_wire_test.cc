@@ -17,7 +17,9 @@ using Bytes = std::vector<std::byte>;
 // A gradient of `entries` in uneven segments, quantised as a whole.
 struct Sender {
   Sender(const Format& format, std::size_t entries, unsigned threads = 1)
-      : quantiser(Runs(uneven_layout(entries)), threads), wire(quantiser), decoded(entries) {
+      : quantiser(Runs(uneven_layout(entries)), std::make_shared<Workers>(threads)),
+        wire(quantiser),
+        decoded(entries) {
     quantiser.quantise(0, runs().size(), hard_gradient("gauss", entries), {}, format, {}, codes);
     quantiser.decode(codes, decoded);
   }

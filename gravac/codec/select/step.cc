@@ -52,7 +52,7 @@ struct Step::State {
         entries(layout.entries()),
         segments(ranges_of(layout, Granularity::layer)),
         ranges(ranges_of(layout, given.granularity)),
-        survey(ranges, make_selector(given.compressor), given.threads),
+        survey(ranges, make_selector(given.compressor), workers_of(given)),
         residual("residual", given.feedback ? entries : 0) {}
 
   void begin(std::span<const float> given) {

@@ -18,13 +18,14 @@ double square(float x) {
 
 }  // namespace
 
-Survey::Survey(std::vector<Range> ranges, std::unique_ptr<Selector> compressor, unsigned threads)
-    : ranges_(std::move(ranges)), compressor_(std::move(compressor)), workers_(threads) {
-  split(threads);
+Survey::Survey(std::vector<Range> ranges, std::unique_ptr<Selector> compressor,
+               std::shared_ptr<Workers> workers)
+    : ranges_(std::move(ranges)), compressor_(std::move(compressor)), workers_(std::move(workers)) {
+  split();
 }
 
 // Cuts the ranges into chunks, and gives each thread consecutive chunks with about as many entries.
-void Survey::split(unsigned threads) {
+void Survey::split() {
   for (std::size_t r = 0; r < ranges_.size(); ++r) {
     first_chunk_.push_back(chunks_.size());
     const std::size_t stop = ranges_[r].begin + ranges_[r].size;
@@ -36,7 +37,7 @@ void Survey::split(unsigned threads) {
   first_chunk_.push_back(chunks_.size());
   runs_.reserve(chunks_.size());
 
-  const std::size_t pieces = entries_ < kWorthThreads ? 1 : threads;
+  const std::size_t pieces = entries_ < kWorthThreads ? 1 : workers_->size();
   pieces_ = std::vector<Piece>(pieces);
   std::size_t dealt = 0, next = 0;
   for (unsigned p = 0; p < pieces; ++p) {
@@ -57,7 +58,7 @@ void Survey::split(unsigned threads) {
 template <class Work>
 void Survey::each_piece(const Work& work) {
   if (pieces_.size() == 1) return work(pieces_[0]);
-  workers_.run([&](unsigned worker) noexcept {
+  workers_->run([&](unsigned worker) noexcept {
     if (worker < pieces_.size()) work(pieces_[worker]);
   });
 }

@@ -57,7 +57,7 @@ struct Input {
 // proof; the passes are in kernels.h.
 class Survey {
  public:
-  Survey(std::vector<Range> ranges, std::unique_ptr<Selector> compressor, unsigned threads);
+  Survey(std::vector<Range> ranges, std::unique_ptr<Selector> compressor, std::shared_ptr<Workers> workers);
 
   // How many entries to keep of each range, at one level.
   using Keep = std::vector<std::size_t>;
@@ -126,7 +126,7 @@ class Survey {
     std::vector<std::uint32_t> picked;  // the survivors, if the compressor does not go by magnitude
   };
 
-  void split(unsigned threads);
+  void split();
   void limit_by(std::span<const std::size_t> most, std::size_t level);
   void open(const Input& input, std::size_t levels);
   Found pass();
@@ -155,7 +155,7 @@ class Survey {
 
   std::vector<Range> ranges_;
   std::unique_ptr<Selector> compressor_;
-  Workers workers_;
+  std::shared_ptr<Workers> workers_;
   std::vector<Chunk> chunks_;             // by position
   std::vector<std::size_t> first_chunk_;  // range r has the chunks [first_chunk_[r], first_chunk_[r + 1])
   std::vector<Piece> pieces_;             // one for each thread

@@ -12,7 +12,7 @@ using testing::gradient_of;
 constexpr std::size_t kEntries = 200'000;  // enough for two threads
 
 Survey survey_of(std::vector<Range> ranges, unsigned threads = 1) {
-  return {std::move(ranges), make_selector("topk"), threads};
+  return {std::move(ranges), make_selector("topk"), std::make_shared<Workers>(threads)};
 }
 
 std::vector<std::uint32_t> at_least(std::span<const float> values, float threshold) {
