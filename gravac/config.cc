@@ -290,7 +290,8 @@ StartOptions add_start(const OptionReader& reader, const std::vector<std::string
   constexpr std::string_view kStartsWith = "quantise";
   constexpr std::size_t kStartSteps = 30;  // programs do not say how long they train
   out.compressors = names;
-  StartOptions start{.steps = reader.number("start-steps", kStartSteps)};
+  StartOptions start{.steps = reader.number("start-steps", kStartSteps),
+                     .watches_overshoot = reader.text("optimizer") == "sgd"};
   const bool fits =
       reader.flag("feedback") && reader.text("memory") == "residual" && reader.text("exchange") != "shared";
   if (start.steps > 0 && policy_info(reader.text("policy")).reads("start-steps") && fits) {

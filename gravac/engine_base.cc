@@ -164,14 +164,17 @@ void EngineBase::close(const Agreed<Verdict>& verdict, const Agreed<Order>& orde
 }
 
 // Only an SGD that uses less than its momentum takes longer steps. What the user has chosen stays as it is.
+// Policies that keep to safe settings while steps overshoot want to know of all steps.
 void EngineBase::watch_overshoot(StepReport& report) {
-  if (report.momentum.share == 1) return overshoot_.skip();
+  const bool for_policy = report.finite && round_.policy().watches_overshoot();
+  if (report.momentum.share == 1 && !for_policy) return overshoot_.skip();
   for (const Part& part : parts_) {
     each_segment(part, [&](const Segment& segment, std::size_t begin) {
       overshoot_.add(segment.begin, part.gradient.subspan(begin, segment.size));
     });
   }
   overshoot_.end();
+  if (for_policy) round_.policy().overshoots(overshoot_.extent());
   report.momentum.share = std::lerp(1.0, report.momentum.share, overshoot_.extent());
 }
 

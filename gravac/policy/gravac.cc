@@ -130,6 +130,9 @@ class GravacPolicy final : public Policy {
     if (++steps_ % options_.window == 0) end_window();
   }
 
+  bool watches_overshoot() const override { return start_.watches_overshoot(); }
+  void overshoots(double extent) override { start_.watch_overshoot(extent); }
+
   PolicyState save() const override {
     PolicyState state = {{"steps", {static_cast<double>(steps_)}},
                          {"minimum", {static_cast<double>(minimum_)}},

@@ -76,6 +76,10 @@ class Policy {
   virtual std::size_t observe_interval() const { return 0; }
   virtual bool observes() const { return observe_interval() > 0; }
   virtual void observe(std::span<const double> /*segment_norms*/) {}
+  // For policies that keep to safe settings while steps overshoot: after every good step, the extent
+  // (overshoot.h), which is 1 while they do not.
+  virtual bool watches_overshoot() const { return false; }
+  virtual void overshoots(double /*extent*/) {}
   // The learning rate has been lowered by a schedule.
   virtual void learning_rate_dropped() {}
   // Gradients are `ratio` times as large from now on.
@@ -104,6 +108,7 @@ struct StartOptions {
   std::size_t steps = 0;
   std::size_t compressor = 0;
   double factor = 1;
+  bool watches_overshoot = true;  // and lasts while steps overshoot; that is known of SGD only
 };
 
 // The paper's Algorithm 1. docs/algorithm.md says how we read it where its text allows two readings.

@@ -86,6 +86,9 @@ class ProgressPolicy final : public Policy {
     if ((early || steps_ % options_.interval == 0) && outcome.costs) move(*outcome.costs);
   }
 
+  bool watches_overshoot() const override { return start_.watches_overshoot(); }
+  void overshoots(double extent) override { start_.watch_overshoot(extent); }
+
   PolicyState save() const override {
     return {{"steps", {static_cast<double>(steps_)}},
             {"dense_steps", {static_cast<double>(dense_steps_)}},

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -12,12 +13,17 @@ namespace gravac {
 
 // The first steps of training, in which little may be lost: gradients are large, the learning rate often
 // rises, and what is sent late does the most harm. Policies send them in a setting that costs no accuracy, or
-// dense where that is quicker, and then let the factor rise step by step. Pure numbers, as policies are.
+// dense where that is quicker, and then let the factor rise step by step.
+//
+// Near the highest learning rate at which a model trains at all there is no room for what compression
+// changes. Steps overshoot there (overshoot.h). So the start lasts until they have gone straight for as many
+// steps as it has, and comes back when they overshoot later, each time for twice as long. Pure numbers, as
+// policies are.
 class Start {
  public:
   explicit Start(const StartOptions& options) : options_(options), dense_(options.factor <= 1) {}
 
-  bool over() const { return taken_ >= options_.steps; }
+  bool over() const { return taken_ >= options_.steps && calm_ >= calm_needed_; }
   // What to send until it is over(); nothing: a dense step.
   std::optional<Plan> plan() const {
     if (dense_) return std::nullopt;
@@ -26,7 +32,18 @@ class Start {
   // A step is being sent, be it of the start or later.
   void count() {
     tried_dense_ |= dense_ && !over();
+    if (over()) ++since_;
     ++taken_;
+  }
+  // What the policy was told (policy.h).
+  bool watches_overshoot() const { return options_.steps > 0 && options_.watches_overshoot; }
+  void watch_overshoot(double extent) {
+    const bool was_over = over();
+    overshoots_ = extent < (overshoots_ ? kGoesStraight : kOvershoots);
+    calm_ = overshoots_ ? 0 : calm_ + 1;
+    if (!overshoots_ || (calm_needed_ > 0 && !was_over)) return;
+    calm_needed_ = std::max(options_.steps, 2 * calm_needed_);
+    since_ = 0;
   }
   // What steps cost is known better now. Small messages say little about the rate of a fast link, and the
   // first steps say nothing: they make connections and allocate memory. So a dense step is tried once, as
@@ -36,29 +53,40 @@ class Start {
     const double compressed = costs.sparse_seconds(options_.factor, options_.compressor);
     dense_ = costs.dense_seconds() <= (tried_dense_ ? 1 : kMightBeAsQuick) * compressed;
   }
-  // The highest factor that is allowed after the steps so far: half as much again every quarter of the
-  // start's length.
+  // The highest factor that is allowed now: half as much again every quarter of the start's length, from
+  // its end on.
   double highest_factor() const {
     if (options_.steps == 0) return std::numeric_limits<double>::infinity();
-    const double since = over() ? static_cast<double>(taken_ - options_.steps) : 0;
-    return kFirstFactor * std::pow(1.5, std::floor(4 * since / static_cast<double>(options_.steps)));
+    const auto since = static_cast<double>(since_), steps = static_cast<double>(options_.steps);
+    return kFirstFactor * std::pow(1.5, std::floor(4 * since / steps));
   }
 
   std::vector<double> save() const {
-    return {static_cast<double>(taken_), dense_ ? 1.0 : 0.0, tried_dense_ ? 1.0 : 0.0};
+    return {static_cast<double>(taken_),      dense_ ? 1.0 : 0.0,      tried_dense_ ? 1.0 : 0.0,
+            static_cast<double>(since_),      overshoots_ ? 1.0 : 0.0, static_cast<double>(calm_),
+            static_cast<double>(calm_needed_)};
   }
   // A state without numbers was saved by a version that had no start: it does not begin now.
   void load(const StateReader& reader) {
-    taken_ = options_.steps * 100;
+    *this = Start(options_);
+    taken_ = since_ = options_.steps * 100;
     if (!reader.has("start")) return;
-    const std::vector<double>& numbers = reader.numbers("start", 3);
-    require(numbers[0] >= 0 && numbers[0] < kManySteps, "start: ", numbers[0], " steps in the state");
-    taken_ = static_cast<std::size_t>(numbers[0]);
+    const std::vector<double>& numbers = reader.numbers("start", 7);
+    const auto count = [&](std::size_t i) {
+      require(numbers[i] >= 0 && numbers[i] < kManySteps, "start: ", numbers[i], " steps in the state");
+      return static_cast<std::size_t>(numbers[i]);
+    };
+    taken_ = count(0);
     dense_ = numbers[1] != 0;
     tried_dense_ = numbers[2] != 0;
+    since_ = count(3);
+    overshoots_ = numbers[4] != 0;
+    calm_ = count(5);
+    calm_needed_ = count(6);
   }
 
  private:
+  static constexpr double kOvershoots = 0.3, kGoesStraight = 0.9;
   static constexpr std::size_t kFirstMove = 2;
   static constexpr double kMightBeAsQuick = 4, kFirstFactor = 8;
 
@@ -66,6 +94,9 @@ class Start {
   std::size_t taken_ = 0;
   bool dense_;
   bool tried_dense_ = false;
+  std::size_t since_ = 0;  // steps since it was over
+  bool overshoots_ = false;
+  std::size_t calm_ = 0, calm_needed_ = 0;  // steps in which none overshot; needed until it is over
 };
 
 }  // namespace gravac

@@ -72,21 +72,70 @@ TEST(Start, TriesDenseStepsLaterWhereTheFirstStepsWereMisleading) {
   }
 }
 
+void watch(Start& start, double extent, int steps) {
+  for (int i = 0; i < steps; ++i) {
+    start.count();
+    start.watch_overshoot(extent);
+  }
+}
+
+TEST(Start, LastsUntilStepsHaveNotOvershotForItsLength) {
+  Start start(kFourBits);
+  watch(start, 0.2, 60);
+  EXPECT_FALSE(start.over());
+  EXPECT_EQ(start.plan(), (Plan{8, 8, 1}));
+  watch(start, 0.89, 100);  // still on its way back
+  EXPECT_FALSE(start.over());
+  watch(start, 0.91, 39);
+  EXPECT_FALSE(start.over());
+  watch(start, 0.5, 1);  // swings a little, as steps may
+  EXPECT_TRUE(start.over());
+  EXPECT_EQ(start.highest_factor(), 8);  // and then rises from where every start ends
+  watch(start, 1, 11);
+  EXPECT_EQ(start.highest_factor(), 12);
+}
+
+TEST(Start, DoesNotLastLongerWhereStepsSwingALittle) {
+  Start start(kFourBits);
+  watch(start, 0.31, 40);
+  EXPECT_TRUE(start.over());
+}
+
+TEST(Start, ComesBackForTwiceAsLongEachTimeStepsOvershoot) {
+  Start start(kFourBits);
+  watch(start, 1, 100);
+  EXPECT_TRUE(start.over());
+  for (const int length : {40, 80, 160}) {
+    watch(start, 0.29, 3);
+    EXPECT_FALSE(start.over());
+    watch(start, 1, length - 1);
+    EXPECT_FALSE(start.over()) << length;
+    watch(start, 1, 1);
+    EXPECT_TRUE(start.over()) << length;
+  }
+}
+
 TEST(Start, OfNoStepsChangesNothing) {
-  const Start start({});
+  Start start({});
+  EXPECT_FALSE(start.watches_overshoot());
   EXPECT_TRUE(start.over());
   EXPECT_EQ(start.highest_factor(), std::numeric_limits<double>::infinity());
 }
 
 TEST(Start, GoesOnFromItsStateAndDoesNotBeginAgain) {
   Start before(kFourBits), after(kFourBits), older(kFourBits);
-  for (int step = 0; step < 30; ++step) before.count();
+  watch(before, 1, 50);
+  watch(before, 0.2, 3);
+  watch(before, 1, 20);
   const PolicyState state = {{"start", before.save()}}, none;
   after.load(StateReader("progress", state));
   EXPECT_EQ(after.save(), before.save());
+  EXPECT_FALSE(after.over());
+  watch(after, 1, 20);
+  EXPECT_TRUE(after.over());
   older.load(StateReader("progress", none));
   EXPECT_TRUE(older.over());
-  const PolicyState damaged = {{"start", {-1, 0, 0}}};
+  const PolicyState damaged = {{"start", {-1, 0, 0, 0, 0, 0, 0}}};
   EXPECT_THROW(after.load(StateReader("progress", damaged)), Error);
 }
 
