@@ -15,7 +15,7 @@ namespace gravac {
 LowRankCodec::LowRankCodec(const Layout& layout, const EngineOptions& options, Comm& comm, Clock& clock)
     : ResidualCodec(layout, options, comm, clock),
       residual_("residual", options.step.feedback ? layout.entries() : 0),
-      warm_start_("warm start", layout.entries(), Memory::Sharing::equal),
+      warm_start_("warm start", layout.entries(), Memory::Sharing::equal, Pages::small),
       workers_(workers_of(options.step)),
       sum_(comm, clock, options.values) {
   require(!options.momentum, "compressor: powersgd cannot keep a momentum memory; use memory=residual");

@@ -71,7 +71,8 @@ class LowRankCodec final : public ResidualCodec {
   std::span<float> left(const Part& part, std::size_t columns);
   std::span<float> start_of(const Part& part, std::size_t columns);
 
-  Memory residual_, warm_start_;
+  Memory residual_;
+  Memory warm_start_;  // rank x columns at the beginning of each matrix' entries; the rest is never touched
   std::shared_ptr<Workers> workers_;
   FactorSum sum_;
   std::vector<Part> parts_;

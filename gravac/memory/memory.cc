@@ -1,6 +1,8 @@
 #include "gravac/memory/memory.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 
 #include "gravac/util/kernels.h"
 #include "gravac/util/require.h"
@@ -12,16 +14,15 @@ std::string_view to_string(Memory::Sharing sharing) {
   return sharing == own ? "own" : sharing == equal ? "equal" : "typical";
 }
 
-Memory::Memory(std::string_view name, std::size_t size, Sharing sharing)
-    : name_(name), size_(size), sharing_(sharing) {
+Memory::Memory(std::string_view name, std::size_t size, Sharing sharing, Pages pages)
+    : name_(name), size_(size), sharing_(sharing), buffer_(pages) {
   if (size > 0) buffer_.reserve(size);  // once and for all: pointers into it stay valid
 }
 
 std::span<float> Memory::values() {
-  const std::span<float> all(buffer_.data(), size_);
-  if (zero_) std::ranges::fill(all, 0.0f);
+  if (zero_) buffer_.zero();
   written();
-  return all;
+  return {buffer_.data(), size_};
 }
 
 std::vector<float> Memory::copy() const {
@@ -38,7 +39,12 @@ double Memory::energy() const {
 void Memory::assign(std::span<const float> values) {
   require(values.size() == size_, name_, ": ", values.size(), " values found, ", size_, " expected");
   zero_ = std::ranges::all_of(values, [](float x) { return x == 0; });
-  if (!zero_) std::ranges::copy(values, buffer_.data());
+  if (zero_) return;
+  buffer_.zero();
+  for (std::size_t i = 0; i < size_; ++i) {
+    // Writing a zero would touch its page. A negative zero is no zero here: states go on to the bit.
+    if (std::bit_cast<std::uint32_t>(values[i]) != 0) buffer_.data()[i] = values[i];
+  }
 }
 
 void Memory::add(std::size_t begin, std::span<const float> more) {
@@ -60,7 +66,9 @@ void Memory::scale(float ratio) {
 
 void Memory::scale(std::size_t begin, std::size_t count, float ratio) {
   if (zero_) return;
-  for (float& value : values().subspan(begin, count)) value *= ratio;
+  for (float& value : values().subspan(begin, count)) {
+    if (value != 0) value *= ratio;
+  }
 }
 
 }  // namespace gravac

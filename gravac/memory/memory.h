@@ -25,8 +25,9 @@ class Memory {
     typical,  // each rank's own, and only what is typical of a rank matters: give each rank that of one rank
   };
 
-  // Begins as zeros. Allocates `size` floats and touches none of them. REQUIRES: `name` outlives the memory.
-  Memory(std::string_view name, std::size_t size, Sharing sharing = Sharing::own);
+  // Begins as zeros. Allocates `size` floats and touches none of them. With small pages, those that hold
+  // nothing but zeros are not touched later either, and take no memory. REQUIRES: `name` outlives the memory.
+  Memory(std::string_view name, std::size_t size, Sharing sharing = Sharing::own, Pages pages = Pages::huge);
 
   std::string_view name() const { return name_; }
   std::size_t size() const { return size_; }
@@ -64,7 +65,7 @@ class Memory {
   std::size_t size_;
   Sharing sharing_;
   bool zero_ = true;
-  Buffer<float> buffer_{Pages::huge};
+  Buffer<float> buffer_;
 };
 
 std::string_view to_string(Memory::Sharing sharing);

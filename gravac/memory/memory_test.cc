@@ -1,6 +1,10 @@
 #include "gravac/memory/memory.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
 
 #include "gravac/util/require.h"
 
@@ -17,6 +21,30 @@ TEST(Memory, BeginsAsZerosAndStaysMarkedSoWhenRead) {
   EXPECT_EQ(memory.take(1, 2), (Floats{0, 0}));
   memory.scale(2);
   EXPECT_TRUE(memory.zero());
+}
+
+// Bytes of this process that are in memory.
+std::size_t resident() {
+  std::size_t all = 0, pages = 0;
+  std::ifstream("/proc/self/statm") >> all >> pages;
+  return pages * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+TEST(Memory, ZerosOfSmallPagesTakeNoMemory) {
+  constexpr std::size_t kEntries = std::size_t{1} << 25, kBytes = 4 * kEntries;
+  Floats few(kEntries);
+  for (std::size_t i = 0; i < 100; ++i) few[i * 1000] = static_cast<float>(i);
+  const std::size_t before = resident();
+  Memory memory("warm start", kEntries, Memory::Sharing::equal, Pages::small);
+  EXPECT_EQ(memory.values()[kEntries - 1], 0);
+  memory.assign(few);
+  memory.scale(2);
+  EXPECT_LT(resident(), before + kBytes / 8);
+  EXPECT_EQ(memory.values()[99'000], 198);
+  memory.set_zero();
+  EXPECT_EQ(memory.values()[99'000], 0);
+  std::ranges::fill(memory.values(), 1.0f);
+  EXPECT_GT(resident(), before + kBytes / 2);  // or the above would show nothing
 }
 
 TEST(Memory, PartsThatAreTakenOutCanBeAddedAgain) {

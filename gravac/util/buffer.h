@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <span>
@@ -35,6 +36,16 @@ class Buffer {
     if (bytes >= kHuge) {
       madvise(data_.get(), rounded(bytes), pages_ == Pages::huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     }
+  }
+
+  // Sets all entries to 0. A large buffer of small pages takes no memory then until it is written to.
+  // REQUIRES: a T of zero bytes is a zero.
+  void zero() {
+    if (size_ == 0) return;
+    const std::size_t bytes = size_ * sizeof(T);
+    const bool given_back =
+        pages_ == Pages::small && bytes >= kHuge && madvise(data_.get(), rounded(bytes), MADV_DONTNEED) == 0;
+    if (!given_back) std::memset(data_.get(), 0, bytes);
   }
 
   T* data() { return data_.get(); }
