@@ -112,6 +112,16 @@ class GlooComm final : public Comm {
     wait("all_reduce", [&] { return joined_.group->allreduce(tensors); });
   }
 
+  // Gloo of torch 1.13 does not know bf16.
+  bool adds_halves(Values type) const override { return type == Values::fp16; }
+  void all_reduce_halves(std::span<std::uint16_t> values, Values type) override {
+    require(adds_halves(type), "gloo: cannot add up ", to_string(type));
+    if (values.empty()) return;
+    std::vector<at::Tensor> tensors = {
+        at::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, at::kHalf)};
+    wait("all_reduce", [&] { return joined_.group->allreduce(tensors); });
+  }
+
   using Comm::all_gather;
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     if (mine.empty()) return;

@@ -24,6 +24,7 @@
 #include "gravac/util/clock.h"
 #include "gravac/util/layout.h"
 #include "gravac/util/require.h"
+#include "gravac/wire/half.h"
 #include "gravac/wire/sparse.h"
 
 namespace gravac::testing {
@@ -47,9 +48,41 @@ class Relay : public Comm {
     prepare(inner_);
     inner_.all_to_all(parts, received);
   }
+  bool adds_halves(Values type) const override { return inner_.adds_halves(type); }
+  void all_reduce_halves(std::span<std::uint16_t> values, Values type) override {
+    prepare(inner_);
+    inner_.all_reduce_halves(values, type);
+  }
 
  private:
   Comm& inner_;
+};
+
+// Adds up floats of 16 bits, as Gloo does: in rank order, rounded to 16 bits every time.
+class AddsHalves : public Relay {
+ public:
+  using Relay::Relay;
+  bool adds_halves(Values) const override { return true; }
+  void all_reduce_halves(std::span<std::uint16_t> values, Values type) override {
+    ++operations;
+    std::vector<std::uint16_t> all(values.size() * size());
+    Relay::all_gather(std::as_bytes(values), std::as_writable_bytes(std::span(all)));
+    std::vector<float> sum(values.size(), 0.0f), more(values.size());
+    for (std::size_t r = 0; r < size(); ++r) {
+      const auto* theirs = reinterpret_cast<const std::byte*>(all.data() + r * values.size());
+      type == Values::fp16 ? read_fp16(theirs, 0, more) : read_bf16(theirs, more);
+      for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+      auto* out = reinterpret_cast<std::byte*>(values.data());
+      const std::vector<float> exact = sum;
+      type == Values::fp16 ? write_fp16(exact, 0, out, sum) : write_bf16(exact, out, sum);
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        if (std::isfinite(exact[i]) && (type == Values::bf16 || std::abs(exact[i]) < 65520)) continue;
+        values[i] = 0x7fff;  // write_fp16() is for numbers that fit
+        sum[i] = std::nanf("");
+      }
+    }
+  }
+  std::size_t operations = 0;
 };
 
 // Counts all-gathers, which is how many rounds of messages a step takes.
@@ -111,6 +144,18 @@ class Checked final : public Relay {
     return [this, values] {
       --under_way_;
       Relay::all_reduce(values);
+    };
+  }
+  void all_reduce_halves(std::span<std::uint16_t> values, Values type) override {
+    enter("all_reduce", values.size());
+    Relay::all_reduce_halves(values, type);
+  }
+  std::function<void()> start_all_reduce_halves(std::span<std::uint16_t> values, Values type) override {
+    enter("all_reduce", values.size());
+    ++under_way_;
+    return [this, values, type] {
+      --under_way_;
+      Relay::all_reduce_halves(values, type);
     };
   }
 

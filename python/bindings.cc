@@ -38,10 +38,11 @@ std::span<float> floats_at(std::uintptr_t address, std::size_t size) {
   return {reinterpret_cast<float*>(address), size};  // NOLINT: this is how other languages give memory
 }
 
-// Talks through a Python object: all_reduce(floats), all_gather(mine, all) and
+// Talks through a Python object: all_reduce(values, type), all_gather(mine, all) and
 // all_to_all(output, input, output_lengths, input_lengths) take memory, return nothing if
 // all went well and else (missing ranks, whether there may be more, seconds, cause).
-// start_all_reduce(floats) returns what to call for that answer.
+// start_all_reduce(values, type) returns what to call for that answer. adds_halves(type) says
+// whether the type may be "fp16" or "bf16", and not only "fp32".
 class PythonComm final : public Comm {
  public:
   explicit PythonComm(py::object peers)
@@ -56,21 +57,18 @@ class PythonComm final : public Comm {
   std::size_t rank() const override { return rank_; }
   std::size_t size() const override { return size_; }
 
-  void all_reduce(std::span<float> values) override {
-    if (values.empty() || size_ == 1) return;
-    call("all_reduce", [&] { return peers_.attr("all_reduce")(view(values.data(), values.size_bytes())); });
+  void all_reduce(std::span<float> values) override { sum(values, Values::fp32); }
+  std::function<void()> start_all_reduce(std::span<float> values) override {
+    return start_sum(values, Values::fp32);
   }
 
-  std::function<void()> start_all_reduce(std::span<float> values) override {
-    if (values.empty() || size_ == 1) return [] {};
+  bool adds_halves(Values type) const override {
     const py::gil_scoped_acquire gil;
-    const std::shared_ptr<py::object> end(
-        new py::object(peers_.attr("start_all_reduce")(view(values.data(), values.size_bytes()))),
-        [](py::object* object) {
-          const py::gil_scoped_acquire held;
-          delete object;
-        });
-    return [this, end] { call("all_reduce", [&] { return (*end)(); }); };
+    return peers_.attr("adds_halves")(std::string(to_string(type))).cast<bool>();
+  }
+  void all_reduce_halves(std::span<std::uint16_t> values, Values type) override { sum(values, type); }
+  std::function<void()> start_all_reduce_halves(std::span<std::uint16_t> values, Values type) override {
+    return start_sum(values, type);
   }
 
   using Comm::all_gather;
@@ -99,6 +97,29 @@ class PythonComm final : public Comm {
   }
 
  private:
+  template <class Number>
+  void sum(std::span<Number> values, Values type) {
+    if (values.empty() || size_ == 1) return;
+    call("all_reduce", [&] {
+      return peers_.attr("all_reduce")(view(values.data(), values.size_bytes()),
+                                       std::string(to_string(type)));
+    });
+  }
+
+  template <class Number>
+  std::function<void()> start_sum(std::span<Number> values, Values type) {
+    if (values.empty() || size_ == 1) return [] {};
+    const py::gil_scoped_acquire gil;
+    const std::shared_ptr<py::object> end(
+        new py::object(peers_.attr("start_all_reduce")(view(values.data(), values.size_bytes()),
+                                                       std::string(to_string(type)))),
+        [](py::object* object) {
+          const py::gil_scoped_acquire held;
+          delete object;
+        });
+    return [this, end] { call("all_reduce", [&] { return (*end)(); }); };
+  }
+
   template <class Ask>
   void call(const char* operation, const Ask& ask) {
     std::optional<std::string> failed;

@@ -16,6 +16,10 @@ void Messages::resize(std::span<const std::size_t> lengths) {
   bytes_.resize(end);
 }
 
+void Comm::all_reduce_halves(std::span<std::uint16_t> /*values*/, Values type) {
+  throw Error("comm: this backend cannot add up " + std::string(to_string(type)));
+}
+
 std::size_t Comm::all_gather(std::span<const std::byte> mine, Messages& all, std::size_t room) {
   // First operation: each rank's length, followed by the first `room` bytes of its message.
   std::uint64_t length = mine.size();

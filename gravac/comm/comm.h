@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "gravac/wire/values.h"
+
 namespace gravac {
 
 // One message from each rank, of any length, in one buffer that is used again on every step.
@@ -67,6 +69,16 @@ class Comm {
   // into `values`. A backend that cannot do that starts nothing and returns an empty function.
   // REQUIRES: no operation of another kind is called while one of these is under way.
   virtual std::function<void()> start_all_reduce([[maybe_unused]] std::span<float> values) { return {}; }
+
+  // Whether the backend can add up floats of 16 bits, fp16 or bf16, by the two operations below. They do what
+  // all_reduce() and start_all_reduce() do, but every addition is rounded to 16 bits.
+  virtual bool adds_halves([[maybe_unused]] Values type) const { return false; }
+  // REQUIRES: adds_halves(type).
+  virtual void all_reduce_halves(std::span<std::uint16_t> values, Values type);
+  virtual std::function<void()> start_all_reduce_halves([[maybe_unused]] std::span<std::uint16_t> values,
+                                                        [[maybe_unused]] Values type) {
+    return {};
+  }
 
   // Gathers `mine`, whose length may differ between ranks, from every rank. If no message is longer than
   // `room` bytes this takes one operation; if one is, the parts beyond `room` follow in a second. `room` must

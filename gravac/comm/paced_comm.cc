@@ -77,8 +77,18 @@ double PacedComm::without_waiting(Kind kind, double bytes, double seconds) {
 void PacedComm::all_reduce(std::span<float> values) {
   const double began = begin();
   inner_.all_reduce(values);
+  end_all_reduce(began, values.size_bytes());
+}
+
+void PacedComm::all_reduce_halves(std::span<std::uint16_t> values, Values type) {
+  const double began = begin();
+  inner_.all_reduce_halves(values, type);
+  end_all_reduce(began, values.size_bytes());
+}
+
+void PacedComm::end_all_reduce(double began, std::size_t bytes) {
   const auto n = static_cast<double>(size());
-  end(Kind::all_reduce, began, 2 * (n - 1), 2 * (n - 1) / n * static_cast<double>(values.size_bytes()));
+  end(Kind::all_reduce, began, 2 * (n - 1), 2 * (n - 1) / n * static_cast<double>(bytes));
 }
 
 void PacedComm::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {

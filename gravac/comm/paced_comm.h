@@ -36,6 +36,8 @@ class PacedComm final : public Comm {
   std::size_t rank() const override { return inner_.rank(); }
   std::size_t size() const override { return inner_.size(); }
   void all_reduce(std::span<float> values) override;
+  bool adds_halves(Values type) const override { return inner_.adds_halves(type); }
+  void all_reduce_halves(std::span<std::uint16_t> values, Values type) override;
   using Comm::all_gather;
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override;
@@ -47,6 +49,7 @@ class PacedComm final : public Comm {
   enum class Kind { all_reduce, all_gather, all_to_all };
 
   double begin();
+  void end_all_reduce(double began, std::size_t bytes);
   void end(Kind kind, double began, double rounds, double bytes);
   double without_waiting(Kind kind, double bytes, double seconds);
 

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "gravac/comm/thread_comm.h"
+#include "gravac/testing.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
@@ -91,6 +92,20 @@ TEST(PacedComm, WithARealClockBeginsWhenTheLastRankHasComeAndSendsNothingMore) {
   comm.all_reduce(values);
   EXPECT_GE(clock.now() - start, 0.149);
   EXPECT_EQ(inner.operations, 2);
+}
+
+TEST(PacedComm, SumsOfHalvesTakeHalfTheTime) {
+  run_ranks(4, [](Comm& threads) {
+    testing::AddsHalves inner(threads);
+    VirtualClock clock;
+    PacedComm comm(inner, {.bits_per_second = 8e6}, clock);
+    EXPECT_FALSE(PacedComm(threads, {.bits_per_second = 8e6}, clock).adds_halves(Values::fp16));
+    ASSERT_TRUE(comm.adds_halves(Values::fp16));
+    std::vector<std::uint16_t> values(1000, 0x3c00);  // 1
+    comm.all_reduce_halves(values, Values::fp16);
+    EXPECT_EQ(values[0], 0x4400);  // 4
+    EXPECT_NEAR(clock.now(), 2 * 3.0 / 4 * 2000 / 1e6, 1e-9);
+  });
 }
 
 TEST(PacedComm, AllToAllDeliversTheMessagesOfTheInnerComm) {

@@ -43,7 +43,9 @@ constexpr RouteInfo kRoutes[] = {
      all_gather_volume},
     {"reduce-scatter", "Lets each worker add up one share of the positions and send the sums to all.",
      Route::reduce_scatter, reduce_scatter_volume},
-    {"shared", "Adds up values alone, for a compressor that picks the same positions on all workers.",
+    {"shared",
+     "Adds up values alone, for a compressor that picks the same positions on all workers, or sends all of "
+     "them.",
      Route::shared, shared_volume},
 };
 

@@ -12,7 +12,8 @@ enum class Route {
   dense,           // all-reduce of the whole gradient
   all_gather,      // every rank's entries go to every rank
   reduce_scatter,  // each rank adds up the entries of its share of the positions and sends the sums to all
-  shared,          // all-reduce of the values alone, at positions that are the same on all ranks
+  // All-reduce of the values alone, at positions that are the same on all ranks, or of 16-bit codes of all.
+  shared,
 };
 
 // What an exchange costs. From this LinkModel predicts its seconds.

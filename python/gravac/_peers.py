@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import functools
 import queue
 import sys
 import threading
@@ -24,6 +25,7 @@ _WARN_AFTER = 10.0  # seconds of one wait after which late ranks are named; ever
 _PATIENCE = 5.0  # seconds in which a rank that waits has noticed that another one has given up
 _CARRY_CPU_TENSORS = ("gloo", "mpi", "ucc", "undefined")  # "undefined": Gloo for the CPU, NCCL for the GPU
 _TAG = 0x67726176  # of single messages, in case that the caller sends some on the same group; another for what never comes
+_TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 _meetings: Dict[Tuple[int, ...], int] = {}  # by ranks: the groups made so far, equal on all of these ranks
 
 
@@ -57,6 +59,17 @@ def _own_group(given: Optional[Any], timeout: datetime.timedelta) -> Any:
                 ' backend="gloo") on all ranks and pass that group (torch 2.1 and later: not needed)'
             ) from None
         return given
+
+
+@functools.lru_cache
+def _gloo_adds(dtype: torch.dtype) -> bool:
+    """Whether Gloo of this torch can add up a type, which a group of one rank shows without a message."""
+    try:
+        alone = dist.ProcessGroupGloo(dist.HashStore(), 0, 1, datetime.timedelta(seconds=5))
+        alone.allreduce([torch.ones(1, dtype=dtype)]).wait()
+    except (AttributeError, RuntimeError):
+        return False
+    return True
 
 
 def named(ranks: List[int]) -> str:
@@ -164,17 +177,21 @@ class Peers:
         self._under_way = [work for work in self._under_way if not work.is_completed()]
         return len(self._under_way) > 0
 
-    def all_reduce(self, values: memoryview) -> Failure:
-        tensor = torch.frombuffer(values, dtype=torch.float32)
+    def adds_halves(self, kind: str) -> bool:
+        """Whether all_reduce() can add up "fp16" or "bf16"."""
+        return self.found and dist.get_backend(self.group) == "gloo" and _gloo_adds(_TYPES[kind])
+
+    def all_reduce(self, values: memoryview, kind: str) -> Failure:
+        tensor = torch.frombuffer(values, dtype=_TYPES[kind])
         return self._wait(lambda: dist.all_reduce(tensor, group=self.group, async_op=True))
 
-    def start_all_reduce(self, values: memoryview) -> Callable[[], Failure]:
+    def start_all_reduce(self, values: memoryview, kind: str) -> Callable[[], Failure]:
         """The same without waiting for the end: that is done by what is returned."""
-        tensor = torch.frombuffer(values, dtype=torch.float32)
+        tensor = torch.frombuffer(values, dtype=_TYPES[kind])
         try:
             work, number = self._start(lambda: dist.all_reduce(tensor, group=self.group, async_op=True))
         except (RuntimeError, ValueError):  # so it will again, and say why
-            return lambda: self.all_reduce(values)
+            return lambda: self.all_reduce(values, kind)
         return lambda: self._end(work, number, time.monotonic())
 
     # The next two hand torch copies: their memory may be given back as soon as nobody waits any more.
