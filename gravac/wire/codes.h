@@ -22,6 +22,10 @@ enum class Scheme : std::uint8_t {
 struct Format {
   Scheme scheme = Scheme::nearest;
   unsigned bits = 4;
+  // Of 16 bits: 0 where each run has a scale of its own, as in payloads. Or one scale for all runs, a power
+  // of two, so that the codes of several ranks can be added up; fp16 then cuts off at a magnitude of 2^15
+  // (the codes at 2^15 / scale), and as many codes as the scale says have a finite sum.
+  float scale = 0;
 
   bool operator==(const Format&) const = default;
 };

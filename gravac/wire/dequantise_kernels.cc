@@ -185,9 +185,11 @@ class RunReader {
   template <class Each>
   HWY_INLINE void Decode(const std::byte* in, std::size_t length, const Each& each) {
     if (format_.scheme == Scheme::bf16) {
-      return Halves(in, [&](std::size_t i, auto half) HWY_ATTR { each(i, FromBf16(df, half)); });
+      const VF scale = hn::Set(df, format_.scale > 0 ? format_.scale : 1.0f);
+      return Halves(in,
+                    [&](std::size_t i, auto half) HWY_ATTR { each(i, hn::Mul(FromBf16(df, half), scale)); });
     }
-    const VF scale = Scale();
+    const VF scale = format_.scale > 0 ? hn::Set(df, format_.scale) : Scale();
     if (format_.scheme == Scheme::fp16) {
       return Halves(in,
                     [&](std::size_t i, auto half) HWY_ATTR { each(i, hn::Mul(FromFp16(df, half), scale)); });

@@ -63,7 +63,7 @@ std::string to_string(const Format& format) {
 }
 
 std::size_t scales_per_run(const Format& format) {
-  return format.scheme == Scheme::bf16 ? 0 : format.scheme == Scheme::onebit ? 2 : 1;
+  return format.scheme == Scheme::bf16 || format.scale > 0 ? 0 : format.scheme == Scheme::onebit ? 2 : 1;
 }
 
 bool scales_fit(std::span<const std::byte> bytes) {

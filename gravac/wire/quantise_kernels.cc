@@ -33,6 +33,12 @@ inline float from_bf16(std::uint16_t scale) {
   return std::bit_cast<float>(std::uint32_t{scale} << 16);
 }
 
+// REQUIRES: finite.
+inline float from_fp16(std::uint16_t half) {
+  const float magnitude = std::bit_cast<float>(std::uint32_t{half & 0x7fffu} << 13) * 0x1p112f;
+  return half & 0x8000 ? -magnitude : magnitude;
+}
+
 // The nearest bf16, and the next that is not below. REQUIRES: finite, not negative, far from overflow.
 inline float round_to_bf16(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
@@ -394,7 +400,8 @@ struct Stochastic {
   }
 };
 
-// fp16 of entries scaled by a power of two, so that the largest lies in [2^14, 2^15), as in half.h.
+// fp16 of entries scaled by a power of two of the run's own, so that the largest lies in [2^14, 2^15), as in
+// half.h.
 struct Fp16 {
   HWY_INLINE void Start(Run& run) const {
     run.start = run.greatest > 0 ? power_of_two(exponent_of(run.greatest) - 14) : 0;
@@ -416,6 +423,40 @@ struct Fp16 {
     run.scales[0] = run.start;
     return static_cast<double>(Fold(run.sums[0])) * run.start * run.start;
   }
+};
+
+// fp16 of entries divided by one scale for all runs.
+class SummedFp16 {
+ public:
+  explicit SummedFp16(float scale) : scale_(scale) {}
+
+  HWY_INLINE void Start(Run&) const {}
+
+  HWY_INLINE void Code(Run& run, const Random&) const {
+    const VF factor = hn::Set(df, 1 / scale_), limit = hn::Set(df, 0x1p15f / scale_);
+    const HalvesOf<DF> dh;
+    SumRun<1>(run.sums, [&](std::size_t i, VF& sum) HWY_ATTR {
+      const VF z = hn::Mul(hn::Load(df, run.x + i), factor);
+      VF rounded;
+      hn::Store(ToFp16(df, hn::Max(hn::Min(z, limit), hn::Neg(limit)), rounded), dh, run.halves + i);
+      const VF lost = hn::Sub(hn::Abs(z), rounded);
+      sum = hn::MulAdd(lost, lost, sum);
+    });
+  }
+
+  HWY_INLINE double Finish(Run& run) const {
+    if (is_good_sum(run.squares)) return static_cast<double>(Fold(run.sums[0])) * scale_ * scale_;
+    double error = 0;
+    for (std::size_t i = 0; i < run.length; ++i) {
+      const double lost =
+          static_cast<double>(run.x[i]) - static_cast<double>(from_fp16(run.halves[i])) * scale_;
+      error += lost * lost;
+    }
+    return error;
+  }
+
+ private:
+  float scale_;
 };
 
 struct Bf16 {
@@ -671,7 +712,7 @@ QuantiseTotals QuantiseStretch(const Format& format, const QuantiseInput& input,
     case Scheme::onebit:
       return as(TwoMeans());
     case Scheme::fp16:
-      return as(Fp16());
+      return format.scale > 0 ? as(SummedFp16(format.scale)) : as(Fp16());
     case Scheme::bf16:
       return as(Bf16());
   }
