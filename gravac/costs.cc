@@ -63,8 +63,9 @@ CostModel::CostModel(std::size_t ranks, std::size_t entries, std::vector<Payload
   for (PayloadModel& one : payloads) {
     const bool summed = one.all_reduces > 0;
     require(summed || route != Route::shared,
-            "exchange: shared positions need a compressor that picks the same ones on all ranks, such as "
-            "randomk");
+            one.halves ? "exchange: this backend cannot add up 16-bit floats; use reduce-scatter"
+                       : "exchange: shared positions need a compressor that picks the same ones on all "
+                         "ranks, such as randomk");
     require(!one.only_summed || !route || route == Route::shared,
             "exchange: ", to_string(route.value_or(Route::dense)),
             " found; this compressor adds up what it sends: auto or shared expected");

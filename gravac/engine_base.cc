@@ -82,6 +82,12 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
   facts.emplace_back("numerics", std::to_string(kNumerics));
   facts.emplace_back("engine", name);
   facts.emplace_back("buckets", digest_of(buckets));
+  // Which collectives a step enters depends on it.
+  for (std::size_t c = 0; c < std::max<std::size_t>(options_.compressors.size(), 1); ++c) {
+    if (compressor_info(options_.compressor(c)).family != "half") continue;
+    const Values type = values_from_string(options_.compressor(c));
+    facts.emplace_back("adds up " + options_.compressor(c), comm.adds_halves(type) ? "yes" : "no");
+  }
   handshake(comm_, facts);
   ended_ = clock_.now();
 }

@@ -27,9 +27,11 @@ std::span<const std::byte> take_first(std::span<const std::byte>& run, std::size
   return first;
 }
 
-// `measures`: there is something to find out in a dense step.
-Mode mode_for(const Agreed<Order>& order, bool measures) {
+// `measures`: there is something to find out in a dense step. `can_start`: means of this order can be
+// started.
+Mode mode_for(const Agreed<Order>& order, bool measures, bool can_start) {
   if (order->sent == Send::dense) return measures ? Mode::measured_dense : Mode::plain_sum;
+  if (can_start) return Mode::coded_sum;
   return order->one_round && order->route == Route::all_gather ? Mode::batch : Mode::stream;
 }
 
@@ -70,7 +72,8 @@ Overlap::~Overlap() {
 // A step begins that follows order_.
 void Overlap::open() {
   if (use_compressor()) cuts_.forget();
-  mode_ = mode_for(order_, round_.plan() || options_.momentum);
+  const bool can_start = !parts_.empty() && parts_[0].codec->can_start_mean(*order_);
+  mode_ = mode_for(order_, round_.plan() || options_.momentum, can_start);
   cuts_.open(round_.plan());
   found_ = {};
   traffic_ = {};
@@ -102,6 +105,12 @@ void Overlap::send(std::size_t bucket) {
   const double start = clock_.now();
   if (mode_ == Mode::plain_sum) {
     end_sum(bucket);
+  } else if (mode_ == Mode::coded_sum) {
+    // A bucket's sum goes on while the next bucket is measured and started, so that the link is never idle.
+    measure(bucket);
+    parts_[bucket].codec->start_mean(order_);
+    if (bucket > 0) exchange(bucket - 1);
+    if (bucket + 1 == parts_.size()) exchange(bucket);
   } else {
     measure(bucket);
     if (mode_ != Mode::batch) exchange(bucket);
@@ -174,7 +183,8 @@ bool Overlap::any_bad(bool mine) {
 }
 
 void Overlap::wait(std::size_t bucket) {
-  queue_->wait(mode_ == Mode::batch ? parts_.size() - 1 : bucket);
+  const std::size_t last = parts_.size() - 1;
+  queue_->wait(mode_ == Mode::batch ? last : mode_ == Mode::coded_sum ? std::min(bucket + 1, last) : bucket);
 }
 
 // ONE STEP ENDS, and the next one is decided upon.

@@ -18,6 +18,7 @@ namespace gravac {
 enum class Mode {
   plain_sum,       // dense, nothing to measure: buckets are summed up as they become ready, several at once
   measured_dense,  // dense, but the policy wants to know what compression would have kept
+  coded_sum,       // codes that are added up on their way, as buckets become ready, two at once
   stream,          // sparse: each bucket's payload leaves when the bucket is ready
   batch,           // sparse: the payloads of all buckets leave as one message, when the last one is ready
 };

@@ -85,10 +85,13 @@ class Answers {
 Round::Round(const Layout& layout, std::size_t buckets, std::unique_ptr<Policy> policy,
              const EngineOptions& options, Comm& comm)
     : layout_(layout), options_(options), comm_(comm) {
+  std::vector<PayloadModel> payloads = payloads_of(layout, options, buckets);
+  for (PayloadModel& one : payloads) {
+    if (one.halves && comm.adds_halves(*one.halves)) one.all_reduces = 1;
+  }
   state_ = std::make_unique<State>(
       State{.policy = std::move(policy),
-            .costs = CostModel(comm.size(), layout.entries(), payloads_of(layout, options, buckets),
-                               options.route, buckets)});
+            .costs = CostModel(comm.size(), layout.entries(), std::move(payloads), options.route, buckets)});
 }
 
 Facts Round::facts() const {

@@ -38,6 +38,11 @@ class Codec {
   virtual Measurement measure(std::span<const float> gradient, std::span<const float> weights,
                               const Request& request) = 0;
 
+  // mean() in two halves, where what was ordered can be added up in the background: start_mean() begins, and
+  // mean() waits for the end. Between them only other buckets' sums may be started.
+  virtual bool can_start_mean(const Order& /*order*/) const { return false; }
+  virtual void start_mean(const Agreed<Order>& /*order*/) {}
+
   // The gradient becomes the mean over ranks of what was ordered. If it tells_bad() and some rank has bad
   // numbers, Traffic::bad is true on all ranks and mean_raw() must follow. If not, ranks must know already
   // that all numbers are good.

@@ -2,6 +2,9 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
+
+#include "gravac/wire/values.h"
 
 namespace gravac {
 
@@ -19,6 +22,8 @@ struct PayloadModel {
   // Payloads can be added up, by this many all-reduces one after the other; 0: they cannot.
   double all_reduces = 0;
   bool only_summed = false;  // there is no other way for them
+  // The type of payloads that can be added up where the comm can do so: all_reduces is then 1.
+  std::optional<Values> halves;
 };
 
 }  // namespace gravac

@@ -5,12 +5,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <mutex>
+#include <random>
 
 #include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
 #include "gravac/testing.h"
+#include "gravac/util/checksum.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
@@ -103,6 +106,151 @@ TEST(QuantisingCodec, MovesTwicePayloadsWhateverTheNumberOfRanks) {
       });
     }
   }
+}
+
+// Engines of all ranks over a comm that adds up halves, in two buckets.
+struct Summed {
+  std::vector<std::vector<float>> means;  // of each step, of rank 0; checked to be the same on all ranks
+  std::vector<std::vector<float>> kept;   // by rank
+  std::vector<StepReport> reports;        // of rank 0
+};
+
+// `gradient(rank, step)` gives what goes in.
+template <class Gradient>
+Summed sum_halves(const std::string& options, std::size_t ranks, std::size_t steps, const Layout& layout,
+                  const Gradient& gradient) {
+  Summed found;
+  found.kept.resize(ranks);
+  std::vector<std::vector<std::vector<float>>> means(ranks);
+  testing::Ledger ledger(ranks);
+  run_ranks(ranks, [&](Comm& inner) {
+    testing::AddsHalves adds(inner);
+    testing::Checked comm(adds, ledger);
+    SteadyClock clock;
+    const auto engine = make_overlap(layout, {{1}, {0}},
+                                     make_setup(options_from_string(options), layout, ranks), comm, clock);
+    for (std::size_t step = 0; step < steps; ++step) {
+      std::vector<float> all = gradient(comm.rank(), step);
+      const auto whole = std::span(all);
+      const std::size_t cut = layout.segments()[1].begin;
+      engine->ready(1, whole.first(cut));
+      engine->ready(0, whole.subspan(cut));
+      const StepReport report = engine->finish(1);
+      means[comm.rank()].push_back(all);
+      if (comm.rank() == 0) found.reports.push_back(report);
+    }
+    found.kept[comm.rank()] = testing::residual_of(*engine);
+    EXPECT_EQ(adds.operations, 2 * steps);
+  });
+  const auto bits = [](const std::vector<float>& mean) { return checksum(std::as_bytes(std::span(mean))); };
+  for (std::size_t step = 0; step < steps; ++step) {
+    for (const auto& mine : means)
+      EXPECT_EQ(bits(mine[step]), bits(means[0][step])) << options << " " << step;
+  }
+  found.means = means[0];
+  return found;
+}
+
+Layout two_parameters() {
+  Layout layout;
+  layout.add("one", 1003);
+  layout.add("two", 300);
+  return layout;
+}
+
+std::vector<float> gauss(std::size_t rank, std::size_t step) {
+  std::mt19937 random(static_cast<unsigned>(100 * step + rank));
+  std::normal_distribution<float> normal;
+  std::vector<float> gradient(two_parameters().entries());
+  for (float& g : gradient) g = normal(random);
+  return gradient;
+}
+
+// What goes in comes out or is kept, but for what 16 bits lose of the sums: fp16 has 11 bits, bf16 8.
+TEST(QuantisingCodec, AddsUpHalvesWhereTheCommCan) {
+  const Layout layout = two_parameters();
+  constexpr std::size_t kSteps = 6;
+  const auto sum_of_gradients = [&](std::size_t ranks) {
+    std::vector<double> sum(layout.entries(), 0);
+    for (std::size_t i = 0; i < ranks * kSteps; ++i) {
+      const std::vector<float> one = gauss(i % ranks, i / ranks);
+      for (std::size_t e = 0; e < sum.size(); ++e) sum[e] += one[e];
+    }
+    return sum;
+  };
+  for (const auto& [name, precision] : {std::pair("fp16", 0x1p-11), {"bf16", 0x1p-8}}) {
+    for (const std::size_t ranks : {1, 2, 4, 7}) {
+      const Summed found =
+          sum_halves("policy=static compressor=" + std::string(name), ranks, kSteps, layout, gauss);
+      EXPECT_EQ(found.reports[0].route, Route::shared);
+      const double expected = 2.0 * static_cast<double>(ranks - 1) / static_cast<double>(ranks) * 2;
+      EXPECT_NEAR(static_cast<double>(found.reports[0].bytes_sent), expected * 1304, 40) << name << ranks;
+      const std::vector<double> in = sum_of_gradients(ranks);
+      for (std::size_t i = 0; i < layout.entries(); ++i) {
+        double out = 0;
+        for (const auto& kept : found.kept) out += kept[i];
+        for (const auto& mean : found.means) out += mean[i] * static_cast<double>(ranks);
+        const auto additions = static_cast<double>((ranks - 1) * kSteps);
+        ASSERT_NEAR(in[i], out, 8 * precision * additions + 1e-4) << name << " " << ranks << " " << i;
+      }
+    }
+  }
+}
+
+// Sums would be infinite if each rank sent as much as 16 bits can hold. The rest is kept, and sent later.
+TEST(QuantisingCodec, SumsOfHalvesStayFinite) {
+  const Layout layout = two_parameters();
+  for (const std::size_t ranks : {1, 2, 5, 8}) {
+    for (const float value : {30'000.0f, 65'504.0f, -1e9f, 1e18f}) {
+      const Summed found =
+          sum_halves("policy=static compressor=fp16", ranks, 2, layout,
+                     [&](std::size_t, std::size_t) { return std::vector<float>(layout.entries(), value); });
+      const float sent = std::clamp(value, -32'768.0f, 32'768.0f);
+      for (const float mean : found.means[0]) ASSERT_NEAR(mean, sent, 0.001 * std::abs(sent)) << ranks;
+      const double all = 2.0 * value - found.means[0][0] - found.means[1][0];
+      for (const auto& kept : found.kept) ASSERT_NEAR(kept[0], all, 1e-6 * std::abs(value) + 40) << ranks;
+    }
+  }
+}
+
+// Rank 1 has a bad number in one bucket. All ranks see it in the sum, and what they keep is as before.
+TEST(QuantisingCodec, SumsOfHalvesShowBadNumbers) {
+  const Layout layout = two_parameters();
+  for (const float bad : {std::nanf(""), -INFINITY, 1e30f}) {
+    for (const std::string name : {"fp16", "bf16"}) {
+      const auto gradient = [&](std::size_t rank, std::size_t step) {
+        std::vector<float> one = gauss(rank, step);
+        if (rank == 1 && step == 1) one[1100] = bad;
+        return one;
+      };
+      const Summed before = sum_halves("policy=static compressor=" + name, 3, 1, layout, gradient);
+      const Summed found = sum_halves("policy=static compressor=" + name, 3, 2, layout, gradient);
+      EXPECT_FALSE(found.reports[1].finite);
+      EXPECT_FALSE(std::isfinite(found.means[1][1100])) << name << bad;
+      for (const float mean : std::span(found.means[1]).first(1003)) ASSERT_TRUE(std::isfinite(mean));
+      for (std::size_t rank = 0; rank < 3; ++rank) {
+        for (std::size_t i = 1003; i < layout.entries(); ++i) {
+          ASSERT_NEAR(found.kept[rank][i], before.kept[rank][i], 1e-6) << name << rank << i;
+        }
+      }
+    }
+  }
+}
+
+// Payloads travel if they are ordered, or if the comm cannot add up halves; and then sums are refused.
+TEST(QuantisingCodec, SendsHalvesAsPayloadsElsewhere) {
+  const Layout layout = two_parameters();
+  run_ranks(2, [&](Comm& inner) {
+    testing::AddsHalves adds(inner);
+    const std::string options = "policy=static compressor=fp16 exchange=";
+    const auto route = [&](const std::string& exchange, Comm& comm) {
+      return one_step(options + exchange, layout, gauss(comm.rank(), 0), comm).report.route;
+    };
+    EXPECT_EQ(route("auto", adds), Route::shared);
+    EXPECT_EQ(route("reduce-scatter", adds), Route::reduce_scatter);
+    EXPECT_NE(route("auto", inner), Route::shared);
+    EXPECT_THROW(route("shared", inner), Error);
+  });
 }
 
 // Bits and gains that a factor gives.

@@ -91,7 +91,7 @@ Traffic ResidualCodec::mean_raw(std::span<float> gradient, std::span<const float
   measured_ = false;
   put_back();
   done_ = Done::nothing;
-  return exchange_.mean_dense(gradient);
+  return show_bad(gradient);
 }
 
 // A segment that this rank has not used in this step. Its gradient is 0; all ranks may have left it

@@ -40,6 +40,8 @@ class ResidualCodec : public Codec {
   virtual Traffic exchange(const Order& order, bool usable, std::span<float> gradient) {
     return exchange_.mean(order, coder(), usable, gradient);
   }
+  // Some rank has bad numbers: the gradient becomes a mean that shows them.
+  virtual Traffic show_bad(std::span<float> gradient) { return exchange_.mean_dense(gradient); }
   // The messages with what was taken.
   virtual Coder& coder() = 0;
   // What was taken has arrived.

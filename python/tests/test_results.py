@@ -117,6 +117,34 @@ def test_aggregator_gives_what_the_cpp_aggregator_gives(size):
                 assert same(means[step], expected[step], name), (name, step)
 
 
+def sum_halves(rank, options):
+    """The means of two buckets, the exchange that was used, and what the comm can add up."""
+    state = gravac.GravacState(policy="static", check_every=1, **options)
+    model = ddp(Fed())
+    model.register_comm_hook(state, gravac.gravac_hook)
+    means = []
+    for step in range(4):
+        model.zero_grad()
+        model(gradients_of(rank, step)).backward()
+        means.append(flat(p.grad for p in model.parameters()))
+    return means, state.report()["exchange"], state._peers.adds_halves(options["compressor"])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_hook_adds_up_halves_where_gloo_can(size):
+    cases = {compressor: [dict(compressor=compressor)] for compressor in ("fp16", "bf16")}
+    for name, results in run_each(size, sum_halves, cases).items():
+        adds = results[0][2]
+        assert adds or name == "bf16"  # which Gloo of torch 1.13 does not know
+        for means, exchange, _ in results:
+            assert (exchange == "shared") == adds
+            for step in range(4):
+                assert torch.equal(means[step], results[0][0][step])
+                expected = sum(flat(gradients_of(rank, step)) for rank in range(size)) / size
+                # Rounded to 2^-11 or 2^-8 of numbers below 500, and what was kept of the step before.
+                assert torch.allclose(means[step], expected, atol=1 if name == "fp16" else 8), name
+
+
 def conserve(rank, options, kind):
     """What went in, what came out, what waits."""
     # DDP of torch 1.13 cannot broadcast bf16 over Gloo.
