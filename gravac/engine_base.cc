@@ -9,6 +9,7 @@
 #include "gravac/numerics.h"
 #include "gravac/util/checksum.h"
 #include "gravac/util/require.h"
+#include "gravac/util/workers.h"
 
 namespace gravac {
 namespace {

@@ -1,6 +1,7 @@
 #include "gravac/codec/options.h"
 
 #include "gravac/util/require.h"
+#include "gravac/util/workers.h"
 
 namespace gravac {
 

@@ -14,10 +14,11 @@
 #include "gravac/memory/momentum_options.h"
 #include "gravac/policy/rates.h"
 #include "gravac/util/layout.h"
-#include "gravac/util/workers.h"
 #include "gravac/wire/values.h"
 
 namespace gravac {
+
+class Workers;
 
 // Over what a compressor chooses: all entries of the gradient together, or each layer for itself.
 enum class Granularity { global, layer };
