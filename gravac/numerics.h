@@ -4,7 +4,7 @@ namespace gravac {
 
 // Rises with every change after which engines return other bits for the same gradients. Recorded runs carry
 // it, so that no table mixes results of two kinds of arithmetic, and ranks compare it before the first step.
-// numerics_test.cc notices a change. 5: the start lasts while steps overshoot.
+// numerics_test.cc notices a change. 5: the start lasts while steps overshoot; new rates.
 inline constexpr int kNumerics = 5;
 
 }  // namespace gravac
