@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import gc
 import json
@@ -25,18 +26,20 @@ Report = Dict[str, Any]
 State = Dict[str, Any]
 
 _STATE_VERSION = 2
+_THREAD = "gravac-wait"  # name of the thread that waits for the engine
 _OURS = ("gravac", "loss scale", "buckets")  # what in a state is not the engine's
 _STORED_AS = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # as the engine calls them; others are "fp32"
 _LOGGED = ("factor", "gain_error_fed_candidate", "gain_gradient_candidate", "factor_bytes", "bytes_sent",
            "effective_steps", "compress_seconds", "exchange_seconds")  # fmt: skip
 _last_report: Optional[Report] = None
 _last_session: Optional[weakref.ReferenceType[Session]] = None  # which that is of, or will be
+_open_sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
 
 
 def report() -> Report:
     """What the last step of this process was like: the keys of steps.jsonl (docs/training.md)."""
     session = _last_session() if _last_session is not None else None
-    if session is not None:
+    if session is not None and session._unusable() is None:
         session._join()
     if _last_report is None:
         raise Error("report: no step has been taken yet")
@@ -104,24 +107,74 @@ class Session:
             if self._peers.rank == 0:
                 warnings.warn(f"gravac: {warning}", stacklevel=4)
         # The engine waits on a thread of its own, so that Ctrl-C reaches this one.
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "gravac")
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, _THREAD)
         self._ending: Optional[concurrent.futures.Future] = None  # of a step whose means were handed out already
         self._failed: Optional[BaseException] = None  # how such a step ended
         self._ender: Optional[int] = None  # the thread that ends it
         self._engine: Any = None
         self._to_load: Optional[State] = None
+        self._closed = False
+        self._process = os.getpid()  # whose threads and connections these are
+        _open_sessions.add(self)
         self._rate_dropped = False  # learning_rate_dropped() was called before there was an engine
         if optimizer is not None and self._hands_over():
             attach(optimizer, self)
 
+    def close(self) -> None:
+        """Gives back threads, connections and memory. After that only report() may be used.
+
+        To be called between two steps; ranks may do it at different times. Dropping the object does the same, and so
+        does the end of the process.
+        """
+        try:
+            if self._unusable() is None:
+                self._join()
+        finally:
+            self._release()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
     def __del__(self) -> None:
-        if not hasattr(self, "_thread"):
+        self._release()
+
+    def _release(self) -> None:
+        """Never raises, and never waits for other ranks."""
+        if not hasattr(self, "_process") or self._closed:
+            return  # the constructor has failed, or there is nothing left to do
+        self._closed = True
+        _open_sessions.discard(self)
+        if os.getpid() != self._process:
+            # The threads did not come along in the fork, and the parent still uses the connections.
+            _engine.keep_for_good(self)
             return
-        if self._peers.busy():
+        busy = self._peers.busy()
+        self._peers.cancel()
+        self._thread.shutdown(wait=not busy and not threading.current_thread().name.startswith(_THREAD))
+        if busy:
             # After Ctrl-C or an error: torch may still write into the gradients and into the engine's memory.
             _engine.keep_for_good(self)
-        self._peers.cancel()
-        self._thread.shutdown(wait=False)
+            return
+        self._engine = None
+        self._peers.close()
+        if isinstance(self._log, FolderLog):
+            self._log.close()
+
+    def _unusable(self) -> Optional[str]:
+        """Why this cannot be used any more, if so."""
+        if self._closed:
+            return "it was closed; make a new one"
+        if os.getpid() != self._process:
+            return f"it belongs to process {self._process}; a forked process has to make its own"
+        return None
+
+    def _check_usable(self) -> None:
+        reason = self._unusable()
+        if reason is not None:
+            raise Error(f"{type(self).__name__}: {reason}")
 
     def _take_over_momentum(self) -> None:
         if "weight-decay" in self._options:
@@ -154,6 +207,7 @@ class Session:
 
     def _begin_step(self) -> None:
         """Follows the optimizer and the loss scale."""
+        self._check_usable()
         if self._momentum is not None and self._optimizer is not None:
             now = momentum_of(self._optimizer)
             if now != self._momentum:
@@ -199,6 +253,7 @@ class Session:
     def _join(self) -> None:
         """Waits for the end of the last step, if its means were handed out before: it must come before anything else
         that is asked of the engine. Raises what went wrong."""
+        self._check_usable()
         if self._ending is None or self._ender == threading.get_ident():
             return
         try:
@@ -288,7 +343,8 @@ class Session:
 
     def report(self) -> Report:
         """What the last step was like."""
-        self._join()
+        if self._unusable() is None:
+            self._join()
         if self._report is None:
             raise Error("report: no step has been taken yet")
         return self._report
@@ -453,3 +509,10 @@ def described(
         )
         for i, p in enumerate(parameters)
     ]
+
+
+@atexit.register
+def _release_all() -> None:
+    """Before Python takes its modules apart, while threads can still end."""
+    for session in list(_open_sessions):
+        session._release()

@@ -149,6 +149,10 @@ class Optimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         raise Error("optimizer: parameters are fixed; make a new one")
 
+    def close(self) -> None:
+        """Gives back threads, connections and memory. The optimizer inside can still be used."""
+        self.aggregator.close()
+
     def state_dict(self) -> Dict[str, Any]:
         """The optimizer's state and GraVAC's, of this rank."""
         return {"optimizer": self.optimizer.state_dict(), "gravac": self.aggregator.state_dict()}
