@@ -2,17 +2,24 @@
 
 import atexit
 import gc
+import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
-from ranks import LIMIT, Fed, ddp, gradients_of, run, run_each
+import torch
+import torch.distributed as dist
+from ranks import LIMIT, Fed, ddp, end, gradients_of, result, run, run_each, start
 
 import gravac
+from gravac import _peers
 
 KINDS = ["hook", "aggregator"]
 OPTIONS = dict(policy="static", factor=10)
+fork = multiprocessing.get_context("fork")
 
 
 def made(kind, **options):
@@ -111,3 +118,71 @@ def forked(rank):
 
 def test_a_forked_child_ends_and_the_parent_goes_on():
     assert run(2, forked) == [5, 5]
+
+
+def restarted(rank, path, attempt, warned):
+    """One attempt of a job under a store that outlives it: rank 1 is late first, and then gone."""
+    store = dist.FileStore(path, 2)
+    dist.init_process_group("gloo", store=dist.PrefixStore(f"{attempt}", store), rank=rank, world_size=2)
+    dist.distributed_c10d._get_default_store = lambda: store  # the same names in all attempts, as under torchrun
+    _peers._WARN_AFTER, _peers._PATIENCE = 0.1, 0.1
+    model, state = made("aggregator")
+    if rank == 0:
+        state._peers._warn = lambda *_: warned.set()
+    for step in range(3):
+        if rank == 1 and step == 1:
+            assert warned.wait(LIMIT), "rank 0 has given up"
+        if rank == 1 and step == 2:
+            os._exit(0)
+        model(gradients_of(rank, step)).backward()
+        state.aggregate()
+
+
+def test_a_restarted_job_knows_nothing_of_earlier_attempts(tmp_path):
+    for attempt in range(5):
+        started = start(2, restarted, str(tmp_path / "store"), attempt, fork.Event(), store=None)
+        try:
+            well, message = result(started[0])
+            assert not well and "rank 1 of 2 does not answer" in message and "(step 2" in message, (attempt, message)
+        finally:
+            end(started)
+
+
+TORCHRUN = """
+import os, sys, threading
+import torch, torch.distributed as dist, gravac
+from gravac import _peers
+
+torch.set_num_threads(1)
+rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+store = dist.TCPStore(*address, is_master=False)
+if rank == 0:  # torch 2.13 itself does not start again if it finds its old addresses
+    for key in store.list_keys():
+        if key.startswith("default_pg/0//cpu//"):
+            store.delete_key(key)
+    store.set(f"cleared {attempt}", "")
+store.wait([f"cleared {attempt}"])
+dist.init_process_group("gloo")
+_peers._WARN_AFTER = _peers._PATIENCE = 0.2
+aggregator = gravac.Aggregator(torch.nn.Linear(50, 50))
+if rank == 0:
+    aggregator._peers._warn = lambda *_: store.set(f"waits {attempt}", "")
+for step in range(4):
+    if rank == 1 and step == 1 and attempt > 0:
+        store.wait([f"waits {attempt}"])  # late, but alive
+    if rank == 1 and step == 2 and attempt < 2:
+        os._exit(3)
+    aggregator.aggregate()
+print(f"rank {rank} ends attempt {attempt}", flush=True)
+"""
+
+
+@pytest.mark.skipif(torch.__version__ < "2.13", reason="Debian's torchrun 1.13 fails under Python 3.11")
+def test_a_job_restarted_by_torchrun_waits_for_late_ranks(tmp_path):
+    (tmp_path / "job.py").write_text(TORCHRUN)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command = [*torchrun, "--max_restarts", "2", "--monitor_interval", "0.1", str(tmp_path / "job.py")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=2 * LIMIT)
+    for rank in range(2):
+        assert f"rank {rank} ends attempt 2" in done.stdout, done.stderr
