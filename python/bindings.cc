@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -246,24 +247,30 @@ class Session {
   }
 
   // Compares arrays, given as addresses and lengths in bytes, with those of the other ranks, by their
-  // hashes. Returns nothing if all are equal, and the hashes of every array on every rank if not. Called
-  // between steps, on all ranks.
+  // hashes. Returns nothing if all are equal, and the hashes of every array on every rank if not. Ranks that
+  // do not take part, because theirs may differ, are not compared and have no hashes. Called between steps,
+  // on all ranks.
   std::vector<std::vector<std::uint64_t>> compare(
-      const std::vector<std::pair<std::uintptr_t, std::size_t>>& arrays) {
+      const std::vector<std::pair<std::uintptr_t, std::size_t>>& arrays, bool takes_part) {
     std::vector<std::uint64_t> mine;
     mine.reserve(arrays.size());
     for (const auto& [address, bytes] : arrays) {
       mine.push_back(
           checksum({reinterpret_cast<const std::byte*>(address), bytes}));  // NOLINT: as floats_at()
     }
-    const std::vector<std::uint64_t> whole = gather({checksum(std::as_bytes(std::span(mine)))});
-    if (std::all_of(whole.begin(), whole.end(), [&](std::uint64_t hash) { return hash == whole[0]; })) {
-      return {};
+    const std::vector<std::uint64_t> whole =
+        gather({std::uint64_t{takes_part}, checksum(std::as_bytes(std::span(mine)))});
+    std::set<std::uint64_t> found;
+    for (std::size_t i = 0; i < whole.size(); i += 2) {
+      if (whole[i] != 0) found.insert(whole[i + 1]);
     }
+    if (found.size() <= 1) return {};
     const std::vector<std::uint64_t> all = gather(mine);
-    std::vector<std::vector<std::uint64_t>> ranks;
-    for (auto begin = all.begin(); begin != all.end(); begin += static_cast<std::ptrdiff_t>(mine.size())) {
-      ranks.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(mine.size()));
+    std::vector<std::vector<std::uint64_t>> ranks(comm_.size());
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (whole[2 * rank] == 0) continue;
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * mine.size());
+      ranks[rank].assign(begin, begin + static_cast<std::ptrdiff_t>(mine.size()));
     }
     return ranks;
   }

@@ -265,13 +265,15 @@ class Session:
         if self._failed is not None:
             raise self._failed
 
-    def _check_parameters(self, parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module]) -> None:
-        """Every so many steps: Error, on all ranks, if parameters are not equal to the bit on all of them."""
+    def _check_parameters(
+        self, parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module], stepping: Callable[[], bool]
+    ) -> None:
+        """Every so many steps: Error, on all ranks, if parameters are not equal to the bit on all ranks that step."""
         if self._check_every == 0 or self._steps == 0 or self._steps % self._check_every != 0:
             return
         arrays = [p.detach().cpu().contiguous() for p in parameters]  # no copy of what is there already
         places = [(array.data_ptr(), array.numel() * array.element_size()) for array in arrays]
-        ranks = self._wait_for(self._engine.compare, places)
+        ranks = self._wait_for(self._engine.compare, places, stepping())
         if ranks:
             raise Error(_difference(ranks, _names(parameters, model), self._check_every))
 
@@ -483,12 +485,14 @@ def _names(parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module])
 
 def _difference(ranks: List[List[int]], names: List[str], check_every: int) -> str:
     """What to say if the hashes of parameters, by rank, are not all equal."""
-    number, here = next((i, hashes) for i, hashes in enumerate(zip(*ranks)) if len(set(hashes)) > 1)
+    compared = [rank for rank, hashes in enumerate(ranks) if hashes]
+    columns = zip(*(ranks[rank] for rank in compared))
+    number, here = next((i, hashes) for i, hashes in enumerate(columns) if len(set(hashes)) > 1)
     usual = max(here, key=here.count)  # of equally frequent ones the first
-    others = [rank for rank, found in enumerate(here) if found != usual]
+    others = [rank for rank, found in zip(compared, here) if found != usual]
     return (
         f"parameters differ: {named(others)} {'has' if len(others) == 1 else 'have'} another {names[number]} than"
-        f" rank {here.index(usual)} (compared every {check_every} steps; check_every=0 turns this off)"
+        f" rank {compared[here.index(usual)]} (compared every {check_every} steps; check_every=0 turns this off)"
     )
 
 

@@ -12,6 +12,16 @@ from ._session import Option, Session, Stage, State, described
 # DDP may cut its buckets anew once, between the first step and the second.
 _STEPS_TO_SETTLE = 2
 
+
+def _in_backward() -> bool:
+    """Not so on a rank that has run out of batches, for which DDP's join() calls the hook with zeros."""
+    try:
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: None)  # which is refused elsewhere
+    except RuntimeError:
+        return False
+    return True
+
+
 # A bucket of this step: its parameters, their gradients, and what DDP waits for.
 Arrived = Tuple[List[torch.Tensor], Stage, torch.futures.Future]
 
@@ -71,7 +81,7 @@ class GravacState(Session):
             self._join()
             self._peers.meet()  # some frameworks make the state before torch.distributed is ready
             self._begin_step()
-            self._check_parameters(self._parameters, self._model)
+            self._check_parameters(self._parameters, self._model, _in_backward)
             self._early = self._steps >= _STEPS_TO_SETTLE and self._fits(0, parameters)
         stage = Stage(bucket.buffer())
         # A future that knows its GPU makes whoever takes its value wait for the copy back, which is asynchronous.

@@ -175,3 +175,45 @@ def test_backward_of_a_dense_step_does_not_wait_until_ranks_agree():
     for mean, step in run(2, handed_out_early):
         assert torch.equal(mean, expected)
         assert step == 4
+
+
+def uneven(rank, options):
+    """Rank 0 runs out of batches: the weights at the end, and how a difference among the others comes out."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(20, 20)
+    wrapped, _ = hooked(model, options)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    torch.manual_seed(rank)
+    with wrapped.join():
+        for step in range(4 + 5 * rank):
+            optimizer.zero_grad()
+            wrapped(torch.randn(4, 20)).square().mean().backward()
+            optimizer.step()
+    return flat(model.parameters())
+
+
+def uneven_and_broken(rank):
+    model = torch.nn.Linear(20, 20)
+    wrapped, _ = hooked(model, dict(STATIC, check_every=3))
+    message = ""
+    with contextlib.suppress(RuntimeError), wrapped.join():
+        for step in range(4 + 5 * (rank > 0)):
+            if rank == 2 and step == 5:
+                model.weight.data[0, 0] = 7
+            try:
+                wrapped(torch.randn(4, 20)).square().mean().backward()
+            except RuntimeError as error:
+                message = f"step {step}: {error}"
+                raise
+    return message
+
+
+def test_ranks_that_run_out_of_batches_are_not_compared():
+    plain = run(3, uneven, None)
+    for options in (dict(policy="dense", check_every=2), dict(STATIC, check_every=2)):
+        found = run(3, uneven, options)
+        assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+        assert options["policy"] != "dense" or torch.allclose(found[0], plain[0], atol=1e-6)
+    _, *others = run(3, uneven_and_broken)
+    for message in others:
+        assert "step 6: " in message and "parameters differ: rank 2 has another 'weight' than rank 1" in message
