@@ -64,9 +64,14 @@ class _Changed:
             self._gradients.append((p, p.grad))
             p.grad = p.grad * scale
 
+    def exchange_settings(self) -> None:
+        """Puts the groups' own settings back, or those of the step if that was done."""
+        for i, (group, others) in enumerate(self._settings):
+            self._settings[i] = group, {name: group[name] for name in others}
+            group.update(others)
+
     def end(self) -> None:
-        for group, before in self._settings:
-            group.update(before)
+        self.exchange_settings()
         for p, gradient in self._gradients:
             p.grad = gradient
 
@@ -74,7 +79,7 @@ class _Changed:
 def attach(optimizer: torch.optim.Optimizer, session: Any) -> None:
     """From now on, step() of this SGD uses its momentum as the last step of `session` wants it.
 
-    Outside of step() the optimizer holds the user's values only. If it has a session already, the new one takes
+    Outside of step() the optimizer holds the user's values only, and its state_dict() does so always. If it has a session already, the new one takes
     its place. Copies of the optimizer, by pickle or by copy, step as any SGD does.
     """
     attached = hasattr(optimizer, _SESSION)
@@ -86,6 +91,8 @@ def attach(optimizer: torch.optim.Optimizer, session: Any) -> None:
     bound = isinstance(before, types.MethodType)
     function = before.__func__ if bound else before
 
+    under_way: List[_Changed] = []  # the step that is running, if one is
+
     # With a copy of the function's attributes: by these schedulers know that they have wrapped it.
     @functools.wraps(function)
     def step(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -94,6 +101,7 @@ def attach(optimizer: torch.optim.Optimizer, session: Any) -> None:
         if found is None:
             return call(*arguments, **named)
         changed = _Changed()
+        under_way.append(changed)
 
         def begin() -> None:
             with torch.no_grad():
@@ -112,7 +120,22 @@ def attach(optimizer: torch.optim.Optimizer, session: Any) -> None:
 
             return call(closure_first, *arguments[1:], **named)
         finally:
+            under_way.remove(changed)
             changed.end()
 
+    # A hook of step() may save the optimizer's state.
+    state_before = optimizer.state_dict
+
+    @functools.wraps(state_before)
+    def state_dict(*arguments: Any, **named: Any) -> Any:
+        for changed in under_way:
+            changed.exchange_settings()
+        try:
+            return state_before(*arguments, **named)
+        finally:
+            for changed in under_way:
+                changed.exchange_settings()
+
+    optimizer.state_dict = state_dict  # type: ignore[method-assign]
     # Schedulers made later take it apart by __self__ and __func__.
     optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]

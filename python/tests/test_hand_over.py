@@ -230,6 +230,41 @@ def test_outside_of_step_the_optimizer_has_the_users_values_only():
     assert trained.optimizer.state_dict()["param_groups"] == before
 
 
+def saved_in_step(optimizer, take_steps):
+    """The groups that are saved within steps: by hooks if torch has them, and always by a closure and a state."""
+    saved = []
+    keep = lambda *_: saved.append(copy.deepcopy(optimizer.state_dict()["param_groups"]))
+    inner = optimizer.state[optimizer.param_groups[0]["params"][0]]
+
+    class Buffer(dict):  # of a parameter: torch asks it in the middle of a step
+        def get(self, *arguments):
+            keep()
+            return super().get(*arguments)
+
+    optimizer.state[optimizer.param_groups[0]["params"][0]] = Buffer(inner)
+    if hasattr(optimizer, "register_step_post_hook"):
+        optimizer.register_step_pre_hook(keep)
+        optimizer.register_step_post_hook(keep)
+    take_steps()
+    return saved
+
+
+@pytest.mark.parametrize("sgd", [{}, {"nesterov": True, "weight_decay": 0.1}], ids=str)
+def test_a_state_saved_in_the_middle_of_a_step_has_the_users_values(sgd):
+    def steps(optimizer_given):
+        trained = Trained("aggregator", sgd, STATIC, optimizer_given)
+        for step in range(4):
+            if step > 0:
+                trained.optimizer.step()
+            trained.backward(gradients_of(0, step, True))
+        saved = saved_in_step(trained.optimizer, trained.optimizer.step)
+        return saved, trained.optimizer.state_dict()["param_groups"], flat(trained.buffers())
+
+    (saved, after, buffers), (_, expected, plain) = steps(True), steps(False)
+    assert after == expected and saved and all(groups == expected for groups in saved)
+    assert not torch.equal(buffers, plain)  # the step itself went by the momentum handed over
+
+
 def test_copies_of_the_optimizer_are_plain():
     trained = Trained("aggregator", {}, STATIC)
     for twin in (copy.deepcopy(trained.optimizer), pickle.loads(pickle.dumps(trained.optimizer))):
