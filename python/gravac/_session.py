@@ -459,8 +459,6 @@ class Stage:
     """A run of gradients as floats in main memory: in place where they are that already, else a copy."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        if tensor.layout != torch.strided:
-            raise Error(f"gradient: {tensor.layout} found, a dense tensor expected")
         self.tensor = tensor
         in_place = tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous()
         self.floats = tensor if in_place else tensor.detach().to("cpu", torch.float32).contiguous()

@@ -71,8 +71,8 @@ class Aggregator(Session):
         self._begin_step()
         self._check_parameters(self._parameters, self._model, lambda: True)
         with torch.no_grad():
-            for p, place in zip(self._parameters, self._places):
-                self._collect(p, place)
+            for i, (p, place) in enumerate(zip(self._parameters, self._places)):
+                self._collect(i, p, place)
         self._engine.ready(0, self._run.data_ptr(), self._run.numel())
         line = self._wait_for(self._engine.finish, self.samples if samples is None else samples)
         with torch.no_grad():
@@ -86,12 +86,15 @@ class Aggregator(Session):
         for p, place in zip(self._parameters, self._places):
             self._hand_out(p, place)
 
-    @staticmethod
-    def _collect(p: torch.Tensor, place: torch.Tensor) -> None:
+    def _collect(self, number: int, p: torch.Tensor, place: torch.Tensor) -> None:
         if p.grad is None:
             place.zero_()  # no gradient in this step
         elif p.grad.layout != torch.strided:
-            raise Error(f"gradient: {p.grad.layout} found, a dense tensor expected")
+            name = described(self._parameters, self._model)[number][0]
+            raise Error(
+                f"Aggregator: the gradient of '{name}' is sparse; make its layer with sparse=False, or use"
+                " DistributedDataParallel with gravac_hook, which sums sparse gradients without compression"
+            )
         elif p.grad.data_ptr() != place.data_ptr():
             place.copy_(p.grad)
 
