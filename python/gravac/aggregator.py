@@ -52,6 +52,11 @@ class Aggregator(Session):
         self._parameters = [p for p in everything if p.requires_grad]
         if not self._parameters:
             raise Error("aggregator: no parameter that wants a gradient")
+        if any(hasattr(p, "placements") for p in everything):
+            raise Error(
+                "Aggregator: the parameters are DTensors (FSDP2 or tensor parallelism), whose gradients torch"
+                " averages itself; use DistributedDataParallel with gravac_hook instead of fully_shard()"
+            )
         with torch.no_grad():
             for tensor in everything + list(model.buffers() if model is not None else []):
                 self._peers.broadcast(tensor.data)

@@ -290,6 +290,18 @@ def test_the_aggregator_refuses_sparse_gradients():
         assert "Aggregator: the gradient of 'weight' is sparse; make its layer with sparse=False, or" in message
 
 
+def sharded(rank):
+    layer = torch.nn.Linear(8, 8)
+    torch.distributed.fsdp.fully_shard(layer, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (2,)))
+    gravac.Aggregator(layer)
+
+
+@pytest.mark.skipif(torch.__version__ < "2.6", reason="no FSDP2")
+def test_the_aggregator_refuses_dtensors():
+    for message in errors(2, sharded):
+        assert "Aggregator: the parameters are DTensors (FSDP2 or" in message and "use DistributedData" in message
+
+
 def diverged(rank, kind, check_every):
     """The messages of a run in which rank 1 changes a parameter by itself; with the model known and not known."""
     found = []
