@@ -18,6 +18,7 @@ import torch
 # copies of the gradients and a scaled weight decay.
 
 _SESSION = "_gravac_session"  # of an optimizer: a weak reference to who aggregates its gradients
+_ADAMS = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")  # of torch.optim, and their subclasses
 _NO_MOMENTUM = 1e-300  # 0 as a float; with a momentum of exactly 0 torch does not touch its buffers
 
 
@@ -30,8 +31,26 @@ def kind_of(optimizer: Optional[torch.optim.Optimizer]) -> Optional[str]:
     """As the engine calls it: "sgd" or "adam"; None for any other."""
     if is_sgd(optimizer):
         return "sgd"
-    adam = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
-    return "adam" if isinstance(optimizer, tuple(getattr(torch.optim, name) for name in adam)) else None
+    return "adam" if isinstance(optimizer, tuple(getattr(torch.optim, name) for name in _ADAMS)) else None
+
+
+def unwrapped(optimizer: Any) -> Any:
+    """The optimizer inside of wrappers, which is who steps: Accelerate's, Lightning's."""
+    while kind_of(optimizer) is None:
+        held = (getattr(optimizer, name, None) for name in ("optimizer", "_optimizer"))
+        inner = next((one for one in held if isinstance(one, torch.optim.Optimizer)), None)
+        if inner is None:
+            break
+        optimizer = inner
+    return optimizer
+
+
+def unknown(optimizer: torch.optim.Optimizer) -> str:
+    """What the user should know about an optimizer of no known kind."""
+    return (
+        f"optimizer {type(optimizer).__name__} is none of torch.optim's SGD, {', '.join(_ADAMS)}; it keeps all of its"
+        " momentum, and compression is chosen by what is safe under any optimizer"
+    )
 
 
 class _Changed:

@@ -6,6 +6,7 @@ import atexit
 import concurrent.futures
 import gc
 import json
+import numbers
 import os
 import sys
 import threading
@@ -18,7 +19,7 @@ import torch
 from . import _engine
 from ._engine import Error
 from ._folder_log import FolderLog
-from ._hand_over import attach, is_sgd, kind_of
+from ._hand_over import attach, is_sgd, kind_of, unknown, unwrapped
 from ._peers import Peers, named
 
 Option = Union[str, int, float, bool]
@@ -44,6 +45,18 @@ def report() -> Report:
     if _last_report is None:
         raise Error("report: no step has been taken yet")
     return _last_report
+
+
+def _expect(name: str, value: Any, what: str, *types: type) -> None:
+    if value is not None and not isinstance(value, types):
+        raise Error(f"{name} must be {what}, got {type(value).__name__}")
+
+
+def expect_model(owner: str, model: Any) -> None:
+    """The first argument of both: people write GravacState(optimizer), too."""
+    if isinstance(model, torch.optim.Optimizer):
+        raise Error(f"{owner}: the first argument must be the model; write optimizer= before the optimizer")
+    _expect(f"{owner}: model", model, "a torch.nn.Module", torch.nn.Module)
 
 
 def text_of(value: Option) -> str:
@@ -83,8 +96,20 @@ class Session:
         log_every: int,
         options: Mapping[str, Option],
     ) -> None:
+        optimizer = unwrapped(optimizer)
+        _expect("optimizer", optimizer, "a torch.optim.Optimizer", torch.optim.Optimizer)
+        if process_group is not None:
+            _expect("process_group", process_group, "a process group", torch.distributed.ProcessGroup)
+        _expect("timeout", timeout, "a number of seconds", numbers.Real)
+        _expect("samples", samples, "a number", numbers.Real)
+        _expect("check_every", check_every, "a number of steps", numbers.Integral)
+        _expect("log_every", log_every, "a number of steps", numbers.Integral)
+        if scaler is not None and not hasattr(scaler, "get_scale"):
+            raise Error(f"scaler must be a GradScaler, got {type(scaler).__name__}")
         if check_every < 0:
-            raise Error(f"check_every {check_every} found, a number of steps expected, or 0 for never")
+            raise Error(f"check_every must be >= 0, got {check_every}")
+        if log_every < 1:
+            raise Error(f"log_every must be >= 1, got {log_every}")
         self.samples = samples
         self._parameters: List[torch.Tensor] = []  # in the order of the engine's layout
         self._check_every = check_every
@@ -103,7 +128,8 @@ class Session:
         self._momentum: Optional[float] = None
         self._take_over_momentum()
         self._peers = Peers(process_group, timeout)
-        for warning in _engine.check_options(self._options, self._peers.size):
+        unsure = [unknown(optimizer)] if optimizer is not None and kind_of(optimizer) is None else []
+        for warning in unsure + _engine.check_options(self._options, self._peers.size):
             if self._peers.rank == 0:
                 warnings.warn(f"gravac: {warning}", stacklevel=4)
         # The engine waits on a thread of its own, so that Ctrl-C reaches this one.
@@ -400,8 +426,10 @@ class Session:
         """
         self._join()
         self._peers.meet()
-        states = [state] if isinstance(state, Mapping) else list(state)
+        states = list(state) if isinstance(state, (list, tuple)) else [state]
         for one in states:
+            if not isinstance(one, Mapping):
+                raise Error(f"state must be what state_dict() returned, got {type(one).__name__}")
             if one.get("gravac") != _STATE_VERSION:
                 raise Error(f"state: version {one.get('gravac')} found, {_STATE_VERSION} expected")
         whole = dict(states[0])

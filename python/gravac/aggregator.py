@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import os
 from typing import Any, Callable, Dict, Iterable, List, Optional, Union
 
@@ -9,9 +10,21 @@ import torch
 
 from . import _engine
 from ._engine import Error
-from ._session import Option, Report, Session, described
+from ._session import Option, Report, Session, described, expect_model
 
 Parameters = Union[torch.nn.Module, Iterable[torch.Tensor]]
+
+
+def _parameters_of(model: Parameters) -> List[torch.Tensor]:
+    if isinstance(model, torch.nn.Module):
+        return list(model.parameters())
+    if not isinstance(model, collections.abc.Iterable):
+        expect_model("Aggregator", model)
+    parameters = list(model)
+    for one in parameters:
+        if not isinstance(one, torch.Tensor):
+            raise Error(f"Aggregator: expected a model or its parameters, got {type(one).__name__} among them")
+    return parameters
 
 
 class Aggregator(Session):
@@ -42,13 +55,13 @@ class Aggregator(Session):
         log_every: int = 10,
         **options: Option,
     ) -> None:
+        model = model_or_parameters if isinstance(model_or_parameters, torch.nn.Module) else None
+        everything = _parameters_of(model_or_parameters)
         super().__init__(process_group=process_group, timeout=timeout, check_every=check_every, samples=samples,
                          optimizer=optimizer, scaler=scaler, log=log, log_every=log_every,
                          options=options)  # fmt: skip
         if self._peers.size == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1 and not self._peers.found:
             raise Error("aggregator: WORLD_SIZE is above 1; call torch.distributed.init_process_group first")
-        model = model_or_parameters if isinstance(model_or_parameters, torch.nn.Module) else None
-        everything = list(model.parameters() if model is not None else model_or_parameters)  # type: ignore
         self._parameters = [p for p in everything if p.requires_grad]
         if not self._parameters:
             raise Error("aggregator: no parameter that wants a gradient")
@@ -126,6 +139,8 @@ class Optimizer(torch.optim.Optimizer):
     def __init__(
         self, optimizer: torch.optim.Optimizer, model_or_parameters: Optional[Parameters] = None, **options: Any
     ) -> None:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise Error(f"Optimizer: the first argument must be the optimizer, got {type(optimizer).__name__}")
         if options.get("scaler") is not None:
             raise Error("optimizer: scaler= found; with a GradScaler use Aggregator, before scaler.step()")
         if model_or_parameters is None:

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from . import _engine
 from ._engine import Error
-from ._session import Option, Session, Stage, State, described
+from ._session import Option, Session, Stage, State, described, expect_model
 
 # DDP may cut its buckets anew once, between the first step and the second.
 _STEPS_TO_SETTLE = 2
@@ -58,6 +58,7 @@ class GravacState(Session):
         log_every: int = 10,
         **options: Option,
     ) -> None:
+        expect_model("GravacState", model)
         super().__init__(process_group=process_group, timeout=timeout, check_every=check_every, samples=samples,
                          optimizer=optimizer, scaler=scaler, log=log, log_every=log_every,
                          options=options)  # fmt: skip
@@ -239,4 +240,6 @@ class GravacState(Session):
 # DDP looks at these annotations themselves: no `from __future__ import annotations` in this file.
 def gravac_hook(state: GravacState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The hook for `register_comm_hook`: a bucket becomes the mean over ranks of what was sent."""
+    if not isinstance(state, GravacState):
+        raise Error(f"gravac_hook: register_comm_hook needs a GravacState, got {type(state).__name__}")
     return state._take(bucket)

@@ -363,6 +363,61 @@ def test_a_subclass_of_sgd_is_not_changed():
         gravac.Aggregator(model, effective_momentum=0.5)
 
 
+class Accelerated(torch.optim.Optimizer):
+    """As Accelerate wraps an optimizer."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def step(self):
+        self.optimizer.step()
+
+
+class Lightning:
+    """As Lightning does."""
+
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+
+    def step(self):
+        self._optimizer.step()
+
+
+@pytest.mark.parametrize("wrap", [Accelerated, Lightning, lambda inner: Lightning(Accelerated(inner))])
+def test_a_wrapped_optimizer_is_served(wrap):
+    def weights(wrap):
+        torch.manual_seed(0)
+        model = Fed()
+        optimizer = wrap(torch.optim.SGD(model.parameters(), 0.01, momentum=0.9))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            aggregator = gravac.Aggregator(model, optimizer=optimizer, **STATIC)
+        for step in range(4):
+            aggregator.zero_grad()
+            model(gradients_of(0, step, True)).backward()
+            aggregator.aggregate()
+            optimizer.step()
+        return flat(model.parameters())
+
+    assert torch.equal(weights(wrap), weights(lambda inner: inner))
+
+
+def warned_of(rank, name):
+    model = Fed()
+    optimizer = Accelerated(getattr(torch.optim, name)(model.parameters(), 0.01))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        gravac.Aggregator(model, optimizer=optimizer, policy="static", factor=8, compressor="quantise")
+    return [str(one.message) for one in found if "gravac" in str(one.message)]
+
+
+def test_rank_0_warns_of_an_optimizer_of_no_known_kind():
+    results = run_each(2, warned_of, {"RMSprop": ["RMSprop"], "AdamW": ["AdamW"], "SGD": ["SGD"]})
+    (message,), others = results["RMSprop"]
+    assert message.startswith("gravac: optimizer RMSprop is none of torch.optim's SGD, Adam, ") and others == []
+    assert results["AdamW"] == results["SGD"] == [[], []]
+
+
 def scaled(fused):
     """Gradients of a scaled loss, one of them with an overflow, under a GradScaler."""
     torch.manual_seed(0)

@@ -1,6 +1,7 @@
 """What is kept and told: state, momentum, the loss scale, options, reports."""
 
 import copy
+import datetime
 import io
 import json
 import time
@@ -180,7 +181,14 @@ def refusal(options):
         (dict(policy="gravac", epsilon=1.5), "epsilon 1.5"),
         (dict(policy="gravac", factor_min=100, factor_max=10), "100"),
         (dict(timeout=0), "timeout 0 found"),
-        (dict(check_every=-1), "check_every -1 found"),
+        (dict(check_every=-1), "check_every must be >= 0, got -1"),
+        (dict(check_every="1"), "check_every must be a number of steps, got str"),
+        (dict(log_every=0), "log_every must be >= 1, got 0"),
+        (dict(timeout=datetime.timedelta(1)), "timeout must be a number of seconds, got timedelta"),
+        (dict(samples="8"), "samples must be a number, got str"),
+        (dict(scaler=1024.0), "scaler must be a GradScaler, got float"),
+        (dict(process_group=[0, 1]), "process_group must be a process group, got list"),
+        (dict(optimizer=[1]), "optimizer must be a torch.optim.Optimizer, got list"),
         (dict(weight_decay=0.1), "it stays with the optimizer"),
         (dict(memory="momentum"), "optimizer= is missing"),
         (dict(exchange="shared"), "shared positions need a compressor"),
@@ -189,6 +197,25 @@ def refusal(options):
 def test_refuses_options_as_the_library_does(options, message):
     found = refusal(options)
     assert message in found and "\n" not in found
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda model, sgd: gravac.GravacState(sgd), "GravacState: the first argument must be the model; write optimizer="),
+        (lambda model, sgd: gravac.GravacState([1]), "GravacState: model must be a torch.nn.Module, got list"),
+        (lambda model, sgd: gravac.Aggregator(sgd), "Aggregator: the first argument must be the model"),
+        (lambda model, sgd: gravac.Aggregator(7), "Aggregator: model must be a torch.nn.Module, got int"),
+        (lambda model, sgd: gravac.Aggregator(model.named_parameters()), "got tuple among them"),
+        (lambda model, sgd: gravac.Optimizer(model, sgd), "Optimizer: the first argument must be the optimizer, got Fed"),
+        (lambda model, sgd: gravac.gravac_hook(sgd, None), "register_comm_hook needs a GravacState, got SGD"),
+        (lambda model, sgd: gravac.Aggregator(model).load_state_dict(None), "state must be what state_dict"),
+    ],
+)
+def test_refuses_arguments_of_wrong_types(make, message):
+    model = Fed()
+    with pytest.raises(gravac.Error, match=message):
+        make(model, torch.optim.SGD(model.parameters(), 0.1))
 
 
 @pytest.mark.parametrize(
