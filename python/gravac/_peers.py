@@ -177,6 +177,7 @@ class Peers:
         place = _meet(self._store, f"gravac/{','.join(map(str, ranks))}", rank, size, self.timeout)
         names = dist.PrefixStore(place, self._store)
         self.group = dist.ProcessGroupGloo(names, rank, size, datetime.timedelta(seconds=self.timeout))
+        self.group.barrier().wait()  # a rank that closes its group at once would break the connecting of others
         self.rank, self.size, self._place = rank, size, place
         self._keeper = ranks.index(0) if 0 in ranks else None
 

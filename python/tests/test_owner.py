@@ -71,6 +71,15 @@ def test_states_made_and_dropped_leave_nothing_behind(tmp_path):
     run_each(2, soak, cases)
 
 
+def closed_at_once(rank):
+    for _ in range(50):
+        _peers.Peers(None, None).close()
+
+
+def test_a_group_closed_at_once_does_not_hinder_ranks_that_still_connect():
+    run(2, closed_at_once)
+
+
 def closed(rank, kind):
     model, state = trained(kind, rank)
     with state:
