@@ -27,6 +27,8 @@ Report = Dict[str, Any]
 State = Dict[str, Any]
 
 _STATE_VERSION = 2
+_OPTION, _NOT_SET = "fact/option ", "not set"  # of an option in a state
+_STEPS = "round"  # in every state from after the first step
 _THREAD = "gravac-wait"  # name of the thread that waits for the engine
 _OURS = ("gravac", "loss scale", "buckets")  # what in a state is not the engine's
 _STORED_AS = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # as the engine calls them; others are "fp32"
@@ -403,12 +405,12 @@ class Session:
     def state_dict(self) -> State:
         """All state of this rank, between steps: tensors, numbers and text. Save one per rank."""
         self._join()
-        if self._engine is None:
-            if self._to_load is not None:
-                return dict(self._to_load)
-            raise Error("state: no step has been taken yet")
+        if self._engine is None and self._to_load is not None:
+            return dict(self._to_load)
         scale = torch.tensor(self._scale or 1.0, dtype=torch.float64)  # torch 1.13 reads no plain floats safely
         state: State = {"gravac": _STATE_VERSION, "loss scale": scale}
+        if self._engine is None:  # before the first step there are only options
+            return {**state, **{_OPTION + name: value for name, value in self._resolved().items()}}
         for name, value in self._engine.save().items():
             if isinstance(value, bytearray):
                 value = torch.frombuffer(value, dtype=torch.float32) if len(value) else torch.empty(0)
@@ -422,7 +424,7 @@ class Session:
 
         Takes the states of all ranks, too, as a list by rank, if there is now another number of them:
         what waits is dealt out so that its sum over ranks is preserved. Error for the state of another
-        rank, number of ranks, model or configuration.
+        rank, number of ranks, model or configuration. A state from before the first step starts anew.
         """
         self._join()
         self._peers.meet()
@@ -432,6 +434,11 @@ class Session:
                 raise Error(f"state must be what state_dict() returned, got {type(one).__name__}")
             if one.get("gravac") != _STATE_VERSION:
                 raise Error(f"state: version {one.get('gravac')} found, {_STATE_VERSION} expected")
+            self._check_options(one)
+        if not all(_STEPS in one for one in states):
+            self._to_load, self._steps = None, 0
+            self._start_anew()
+            return
         whole = dict(states[0])
         if len(states) == self._peers.size and len(states) > 1:
             whole = dict(states[self._peers.rank])
@@ -442,9 +449,28 @@ class Session:
             there = whole.get(f"fact/{fact}")
             if there != str(here):
                 raise Error(f"checkpoint: {fact} is {there} there and {here} here")
+        whole.update((_OPTION + name, value) for name, value in self._resolved().items())
         self._to_load = whole
         if self._engine is not None:
             self._load_now()
+
+    def _start_anew(self) -> None:
+        """Forgets all steps."""
+        raise NotImplementedError
+
+    def _resolved(self) -> Dict[str, str]:
+        """The options of the engine, by name, with defaults filled in."""
+        return _engine.resolved_options(self._options)
+
+    def _check_options(self, state: State) -> None:
+        """Error if the state was saved with other options; what it does not name had its default."""
+        saved = {name[len(_OPTION) :]: value for name, value in state.items() if name.startswith(_OPTION)}
+        given = {name: value for name, value in saved.items() if value != _NOT_SET}
+        theirs, ours = _engine.resolved_options(given), self._resolved()
+        for name, value in ours.items():
+            # The start may have been meant for a run of another length. Early versions did not save the optimizer.
+            if theirs[name] != value and name != "start-steps" and (name != "optimizer" or name in saved):
+                raise Error(f"state: it was saved with {name} {theirs[name]}, and {name} is {value} here")
 
     def _load_now(self) -> None:
         """Loads what load_state_dict() was given into the engine. A state that is refused is forgotten."""

@@ -81,7 +81,10 @@ class Aggregator(Session):
             self._places.append(self._run[at : at + p.numel()].view(p.shape).data)
             at += p.numel()
         self._model = model
-        layout = described(self._parameters, model)
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        layout = described(self._parameters, self._model)
         self._engine = self._wait_for(_engine.Engine, layout, None, self._options, self._peers, self._check_every)
 
     def aggregate(self, samples: Optional[float] = None) -> Report:

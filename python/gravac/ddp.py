@@ -206,6 +206,9 @@ class GravacState(Session):
         self._follow_scale()  # this step's gradients have the scale of now, the state that of when it was saved
         self._follow_rates()
 
+    def _start_anew(self) -> None:
+        self._engine, self._shape = None, []
+
     def _runs(self) -> List[torch.Tensor]:
         """What arrived, in the engine's buckets: DDP's own, or else a copy."""
         here = self._shape_here()

@@ -427,11 +427,74 @@ def test_works_alone_without_a_process_group(monkeypatch):
         alone()
 
 
-def test_has_nothing_to_report_or_save_before_the_first_step():
+def test_has_nothing_to_report_before_the_first_step():
     with pytest.raises(gravac.Error, match="no step has been taken yet"):
         gravac.GravacState().report()
-    with pytest.raises(gravac.Error, match="no step has been taken yet"):
-        gravac.GravacState().state_dict()
+
+
+def saved_before_the_first_step(rank, kind):
+    """A state from before the first step is loaded before it, and after some: both start anew."""
+    found = []
+    options = dict(STATIC, granularity="layer", values="fp32")  # DDP's buckets, which change, do not matter then
+    saved = through_file(Fixture(kind, 0.9, **options).state.state_dict())
+    for steps_before in (None, 0, 3):
+        fixture = Fixture(kind, 0.9, **options)
+        for step in range(steps_before or 0):
+            fixture.backward(gradients_of(rank, 10 + step))
+        if steps_before is not None:
+            fixture.state.load_state_dict(saved)
+            fixture.state.load_state_dict([saved, saved] if kind == "hook" else through_file(fixture.state.state_dict()))
+        found.append([fixture.step(gradients_of(rank, step)) for step in range(3)])
+        assert fixture.state.report()["step"] == 2
+    expected, *others = map(torch.stack, found)
+    assert all(torch.equal(one, expected) for one in others)
+    with pytest.raises(gravac.Error, match="state: it was saved with factor 10, and factor is 5 here"):
+        Fixture(kind, **dict(options, factor=5)).state.load_state_dict(saved)
+
+
+def test_a_state_saved_before_the_first_step_can_be_loaded():
+    run_each(2, saved_before_the_first_step, {kind: [kind] for kind in KINDS})
+
+
+SKEWED = [  # an option, its value, its default, and what else is given
+    ("factor", 500, "not set", {}),
+    ("hand-over", "as-is", "momentum", {}),
+    ("feedback", "false", "true", {}),
+    ("epsilon", 0.99, "0.7", dict(policy="gravac")),
+    ("values", "fp16", "not set", {}),
+    ("momentum", 0.5, "0.9", dict(memory="momentum")),
+    ("seed", 1, "0", {}),
+]
+
+
+@pytest.mark.parametrize("name, value, default, others", SKEWED)
+def test_a_state_saved_with_other_options_is_refused_in_both_directions(name, value, default, others):
+    def made(**more):
+        return Fixture("aggregator", **{"policy": "static", **others, **more}).state
+
+    given, left_out = made(**{name.replace("-", "_"): value}), made()
+    with pytest.raises(gravac.Error, match=f"state: it was saved with {name} {value}, and {name} is {default} here"):
+        left_out.load_state_dict(through_file(given.state_dict()))
+    with pytest.raises(gravac.Error, match=f"state: it was saved with {name} {default}, and {name} is {value} here"):
+        given.load_state_dict(through_file(left_out.state_dict()))
+
+
+def test_options_that_say_the_default_are_as_good_as_none():
+    said = dict(STATIC, epsilon=0.70, factor_max="1000.0", feedback=True, threads=2, start_steps=7)
+    for there, here in ((STATIC, said), (said, STATIC)):
+        Fixture("aggregator", **here).state.load_state_dict(Fixture("aggregator", **there).state.state_dict())
+
+
+def test_a_state_of_an_earlier_version_names_only_the_options_given():
+    state = Fixture("aggregator", **STATIC).state.state_dict()
+    given = ("policy", "factor", "exchange")
+    for name in [name for name in state if name.startswith("fact/option ")]:
+        if name[len("fact/option ") :] not in given:
+            del state[name]
+    state["fact/option factor"] = "10.0"
+    Fixture("aggregator", **STATIC).state.load_state_dict(state)
+    with pytest.raises(gravac.Error, match="saved with feedback true, and feedback is false here"):
+        Fixture("aggregator", **STATIC, feedback=False).state.load_state_dict(state)
 
 
 def state_before_group(rank, store):
