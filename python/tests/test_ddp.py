@@ -268,7 +268,7 @@ def test_sparse_gradients_are_summed_as_under_plain_ddp():
 
 
 def sparse_and_lost(rank):
-    """In dense step 3, and in a compressed one, ranks cannot agree: an error, though a sparse bucket comes last."""
+    """In dense step 3, and in a compressed one, ranks cannot agree: an error then, or after the dense one later."""
     messages = []
     for options in (dict(policy="dense"), STATIC):
         wrapped, state = hooked(Words(), options)
@@ -280,13 +280,13 @@ def sparse_and_lost(rank):
                 try:
                     wrapped(torch.randint(0, 50, (6,))).sum().backward()
                 except RuntimeError as error:
-                    messages.append(f"step {step}: {error}")
+                    messages.append(str(error))
                     raise
     return messages
 
 
 def test_errors_come_out_of_steps_with_sparse_gradients():
     for rank, messages in enumerate(run(2, sparse_and_lost)):
-        for message, step in zip(messages, (4, 3)):
-            assert message.startswith(f"step {step}: ") and f"rank {1 - rank} of 2 does not answer" in message, messages
         assert len(messages) == 2
+        for message in messages:
+            assert f"rank {1 - rank} of 2 does not answer" in message and "(step 3, " in message, messages

@@ -1,6 +1,5 @@
 """What a state owns: given back by close(), when it is dropped and at exit; and in a forked child never touched."""
 
-import atexit
 import gc
 import multiprocessing
 import os
@@ -15,7 +14,7 @@ import torch.distributed as dist
 from ranks import LIMIT, Fed, ddp, end, gradients_of, result, run, run_each, start
 
 import gravac
-from gravac import _peers
+from gravac import _peers, _session
 
 KINDS = ["hook", "aggregator"]
 OPTIONS = dict(policy="static", factor=10)
@@ -112,8 +111,8 @@ def forked(rank):
                 trainers[1][1].aggregate()
             trainers.pop()
             gc.collect()
-            threading._shutdown()
-            atexit._run_exitfuncs()
+            threading._shutdown()  # what Python does when it ends, but only our exit handler
+            _session._release_all()
             os._exit(5)
         finally:
             os._exit(6)
@@ -160,7 +159,7 @@ def test_a_restarted_job_knows_nothing_of_earlier_attempts(tmp_path):
 TORCHRUN = """
 import os, sys, threading
 import torch, torch.distributed as dist, gravac
-from gravac import _peers
+from gravac import _peers, _session
 
 torch.set_num_threads(1)
 rank, attempt = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
