@@ -239,7 +239,10 @@ class Session:
         if self._momentum is not None and self._optimizer is not None:
             now = momentum_of(self._optimizer)
             if now != self._momentum:
-                raise Error(f"memory momentum: the optimizer's momentum is {now} now and was {self._momentum}")
+                raise Error(
+                    f"memory momentum: the optimizer's momentum has changed from {self._momentum} to {now}; leave it"
+                    ' constant (OneCycleLR: cycle_momentum=False), or use memory="residual"'
+                )
         self._follow_scale()
         self._follow_rates()
 
