@@ -45,7 +45,7 @@ def unwrapped(optimizer: Any) -> Any:
     return optimizer
 
 
-def unknown(optimizer: torch.optim.Optimizer) -> str:
+def unknown_kind(optimizer: torch.optim.Optimizer) -> str:
     """What the user should know about an optimizer of no known kind."""
     return (
         f"optimizer {type(optimizer).__name__} is none of torch.optim's SGD, {', '.join(_ADAMS)}; it keeps all of its"
@@ -98,8 +98,8 @@ class _Changed:
 def attach(optimizer: torch.optim.Optimizer, session: Any) -> None:
     """From now on, step() of this SGD uses its momentum as the last step of `session` wants it.
 
-    Outside of step() the optimizer holds the user's values only, and its state_dict() does so always. If it has a session already, the new one takes
-    its place. Copies of the optimizer, by pickle or by copy, step as any SGD does.
+    Outside of step() the optimizer holds the user's values only, and state_dict() gives them at any time. If it has
+    a session already, the new one takes its place. Copies of the optimizer, by pickle or by copy, step as any SGD does.
     """
     attached = hasattr(optimizer, _SESSION)
     setattr(optimizer, _SESSION, weakref.ref(session))
@@ -109,7 +109,6 @@ def attach(optimizer: torch.optim.Optimizer, session: Any) -> None:
     before: Any = optimizer.step
     bound = isinstance(before, types.MethodType)
     function = before.__func__ if bound else before
-
     under_way: List[_Changed] = []  # the step that is running, if one is
 
     # With a copy of the function's attributes: by these schedulers know that they have wrapped it.

@@ -138,7 +138,7 @@ class Peers:
 
     def __init__(self, group: Optional[Any], timeout: Optional[float]) -> None:
         if timeout is not None and timeout <= 0:
-            raise Error(f"timeout {timeout} found, a number of seconds above 0 expected")
+            raise Error(f"timeout must be > 0 s, got {timeout} s")
         self.timeout = timeout or _DEFAULT_TIMEOUT
         self.cancelled = False
         self.given = group

@@ -19,7 +19,7 @@ import torch
 from . import _engine
 from ._engine import Error
 from ._folder_log import FolderLog
-from ._hand_over import attach, is_sgd, kind_of, unknown, unwrapped
+from ._hand_over import attach, is_sgd, kind_of, unknown_kind, unwrapped
 from ._peers import Peers, named
 
 Option = Union[str, int, float, bool]
@@ -130,7 +130,7 @@ class Session:
         self._momentum: Optional[float] = None
         self._take_over_momentum()
         self._peers = Peers(process_group, timeout)
-        unsure = [unknown(optimizer)] if optimizer is not None and kind_of(optimizer) is None else []
+        unsure = [unknown_kind(optimizer)] if optimizer is not None and kind_of(optimizer) is None else []
         for warning in unsure + _engine.check_options(self._options, self._peers.size):
             if self._peers.rank == 0:
                 warnings.warn(f"gravac: {warning}", stacklevel=4)

@@ -24,7 +24,7 @@ except ImportError:
 _fork = multiprocessing.get_context("fork")  # torch is loaded already, and this process computes nothing
 _stores = tempfile.TemporaryDirectory(prefix="gravac-test-")  # removed when the tests end
 _started = 0
-LIMIT = float(os.environ.get("GRAVAC_TEST_LIMIT", 120.0))  # seconds: generous, for what takes a second on a quiet machine
+LIMIT = 120.0  # seconds: generous, for what takes a second on a quiet machine
 SHAPES = [(40, 30), (40,), (1,), (25, 41), (), (7,)]
 SIZES = [torch.Size(shape).numel() for shape in SHAPES]
 ROWS = [shape[0] if len(shape) > 1 else 1 for shape in SHAPES]

@@ -180,7 +180,7 @@ def refusal(options):
         (dict(policy="static", factor=0.5), "factor: 0.5 found, a number >= 1 expected"),
         (dict(policy="gravac", epsilon=1.5), "epsilon 1.5"),
         (dict(policy="gravac", factor_min=100, factor_max=10), "100"),
-        (dict(timeout=0), "timeout 0 found"),
+        (dict(timeout=0), "timeout must be > 0 s, got 0 s"),
         (dict(check_every=-1), "check_every must be >= 0, got -1"),
         (dict(check_every="1"), "check_every must be a number of steps, got str"),
         (dict(log_every=0), "log_every must be >= 1, got 0"),
@@ -202,12 +202,12 @@ def test_refuses_options_as_the_library_does(options, message):
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda model, sgd: gravac.GravacState(sgd), "GravacState: the first argument must be the model; write optimizer="),
+        (lambda model, sgd: gravac.GravacState(sgd), "GravacState: the first argument must be the model; write opt"),
         (lambda model, sgd: gravac.GravacState([1]), "GravacState: model must be a torch.nn.Module, got list"),
         (lambda model, sgd: gravac.Aggregator(sgd), "Aggregator: the first argument must be the model"),
         (lambda model, sgd: gravac.Aggregator(7), "Aggregator: model must be a torch.nn.Module, got int"),
         (lambda model, sgd: gravac.Aggregator(model.named_parameters()), "got tuple among them"),
-        (lambda model, sgd: gravac.Optimizer(model, sgd), "Optimizer: the first argument must be the optimizer, got Fed"),
+        (lambda model, sgd: gravac.Optimizer(model, sgd), "the first argument must be the optimizer, got Fed"),
         (lambda model, sgd: gravac.gravac_hook(sgd, None), "register_comm_hook needs a GravacState, got SGD"),
         (lambda model, sgd: gravac.Aggregator(model).load_state_dict(None), "state must be what state_dict"),
     ],
@@ -443,7 +443,8 @@ def saved_before_the_first_step(rank, kind):
             fixture.backward(gradients_of(rank, 10 + step))
         if steps_before is not None:
             fixture.state.load_state_dict(saved)
-            fixture.state.load_state_dict([saved, saved] if kind == "hook" else through_file(fixture.state.state_dict()))
+            again = [saved, saved] if kind == "hook" else fixture.state.state_dict()
+            fixture.state.load_state_dict(again)
         found.append([fixture.step(gradients_of(rank, step)) for step in range(3)])
         assert fixture.state.report()["step"] == 2
     expected, *others = map(torch.stack, found)
