@@ -1,7 +1,6 @@
 #include "apps/compare.h"
 
 #include <fcntl.h>
-#include <sys/file.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -23,6 +22,7 @@
 #include "gravac/util/names.h"
 #include "gravac/util/require.h"
 #include "train/file.h"
+#include "train/folder_lock.h"
 #include "train/launch.h"
 #include "train/progress_line.h"
 #include "train/run.h"
@@ -279,11 +279,11 @@ int show_compare(const CompareOptions& options) {
     print_runs(wanted(tasks, options));
     return 0;
   }
-  fs::create_directories(out);
-  const train::File lock(out + "/lock", O_RDWR | O_CREAT | O_CLOEXEC);
-  if (flock(lock.descriptor(), LOCK_EX | LOCK_NB) != 0) {
-    std::fprintf(stderr, "gravac: another gravac compare works in %s; give another --out, or wait\n",
-                 out.c_str());
+  std::optional<train::FolderLock> lock;
+  try {
+    lock.emplace(out);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "gravac: %s\n", error.what());
     return 2;
   }
   return Comparing(tasks, options, out).run();

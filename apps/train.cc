@@ -10,6 +10,7 @@
 #include "adapters/sockets.h"
 #include "apps/catalog.h"
 #include "gravac/util/require.h"
+#include "train/folder_lock.h"
 #include "train/launch.h"
 #include "train/options.h"
 #include "train/run.h"
@@ -177,6 +178,15 @@ int TrainCommand::run(const std::vector<std::string>& arguments) const {
   for (const std::string& warning : options.warnings) {
     if (!started && (!job.place || job.place->rank == 0))
       std::fprintf(stderr, "gravac: %s\n", warning.c_str());
+  }
+  // Of workers that we start the launcher holds the folder, of those of other launchers rank 0.
+  std::optional<train::FolderLock> lock;
+  try {
+    const bool holds = !started && (!job.place || job.place->rank == 0);
+    if (holds && !options.out.empty()) lock.emplace(options.out);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "gravac: %s\n", error.what());
+    return 2;
   }
   if (options.workers > 1 && !started) {
     return train::run_workers(

@@ -37,8 +37,9 @@ StepReport Aggregator::finish(double samples) {
   require(part.is_ready, "aggregator: finish without a gradient");
   part.is_ready = false;  // now, so that a call with wrong arguments can be made again
   StepReport report;
+  report.compute_seconds = clock_.now() - ended_;
+  prove_equal();
   const double start = clock_.now();
-  report.compute_seconds = start - ended_;
 
   // What is there to send, and how much of it survives?
   round_.open();
@@ -47,7 +48,7 @@ StepReport Aggregator::finish(double samples) {
   const double measured = clock_.now();
 
   // All ranks hold the same numbers from here on, and decide the same.
-  const Agreed<Verdict> verdict = round_.agree(found, report);
+  const Agreed<Verdict> verdict = round_.agree(found, engine_digest(), report);
   const Agreed<Order> order = round_.order(verdict);
   const double agreed = clock_.now();
   if (verdict->finite) watch(part, part.gradient);
@@ -73,6 +74,10 @@ StepReport Aggregator::finish(double samples) {
 StepReport Aggregator::aggregate(std::span<float> gradient, double samples, std::span<const float> weights) {
   ready(0, gradient, weights);
   return finish(samples);
+}
+
+std::uint64_t Aggregator::own_digest() const {
+  return static_cast<std::uint64_t>(expected_);
 }
 
 std::vector<double> Aggregator::own_numbers() const {

@@ -22,6 +22,7 @@ class Aggregator final : public EngineBase {
   StepReport aggregate(std::span<float> gradient, double samples, std::span<const float> weights = {});
 
  private:
+  std::uint64_t own_digest() const override;
   std::vector<double> own_numbers() const override;
   void check_own(std::span<const double> numbers) const override;
   void restore_own(std::span<const double> numbers) override;

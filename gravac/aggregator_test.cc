@@ -151,7 +151,7 @@ TEST(Aggregator, RanksWithSkewedClocksStillDecideAlike) {
       const std::size_t n = 3000, ranks = 4;
       const Layout layout = uneven_layout(n);
       std::vector<std::vector<std::string>> decisions(ranks);
-      std::vector<std::vector<double>> costs(ranks);
+      std::vector<NamedNumbers> costs(ranks);
       std::vector<PolicyState> policies(ranks);
       run_ranks(ranks, [&](Comm& comm) {
         SkewedClock clock(comm.rank());

@@ -19,6 +19,7 @@ class Checkpoint {
   void add(const std::string& name, std::span<const double> numbers) {
     put(name, 'd', std::as_bytes(numbers));
   }
+  void add(const std::string& name, double number) { add(name, std::span(&number, 1)); }
   void add(const std::string& name, std::span<const float> values) { put(name, 'f', std::as_bytes(values)); }
   void add(const std::string& name, std::string_view text) { put(name, 't', std::as_bytes(std::span(text))); }
 
@@ -26,6 +27,7 @@ class Checkpoint {
   // not have `size` entries.
   std::vector<double> numbers(const std::string& name) const;
   std::vector<double> numbers(const std::string& name, std::size_t size) const;
+  double number(const std::string& name) const { return numbers(name, 1)[0]; }
   std::vector<float> floats(const std::string& name) const;
   std::vector<float> floats(const std::string& name, std::size_t size) const;
   // The same without a copy, for as long as this checkpoint is there and unchanged.

@@ -209,46 +209,49 @@ double CostModel::sparse_seconds(double factor, std::size_t compressor) const {
   return compute_.value() + exposed(compress + route_seconds(route, kept, compressor), hideable);
 }
 
-// Everything that is a median, in the order of the state.
-template <class Self>
-auto CostModel::typicals(Self& self) {
-  std::vector<decltype(&self.compute_)> all = {&self.compute_, &self.compress_dense_, &self.hideable_};
-  for (auto& one : self.compressors_) all.insert(all.end(), {&one.compress, &one.decode_per_entry});
-  return all;
+// Calls visit(name, part) for all that is learned.
+template <class Self, class Visit>
+void CostModel::each_part(Self& self, const Visit& visit) {
+  visit("link", self.link_);
+  visit("compute", self.compute_);
+  visit("compress dense", self.compress_dense_);
+  visit("hideable", self.hideable_);
+  for (std::size_t c = 0; c < self.compressors_.size(); ++c) {
+    const std::string name = "compressor " + std::to_string(c);
+    visit(name + " compress", self.compressors_[c].compress);
+    visit(name + " decode per entry", self.compressors_[c].decode_per_entry);
+  }
+  for (std::size_t route = 0; route < self.tried_.size(); ++route) {
+    visit("route " + std::string(to_string(static_cast<Route>(route))), self.tried_[route].fit);
+  }
 }
 
-// load() below reads the numbers back in the same order.
-std::vector<double> CostModel::save() const {
-  std::vector<double> state = link_.save();
-  const auto append = [&](const std::vector<double>& more) {
-    state.insert(state.end(), more.begin(), more.end());
-  };
-  for (const Typical* one : typicals(*this)) append(one->save());
-  for (const Tried& tried : tried_) {
-    append(tried.fit.save());
-    append({tried.times, tried.idle});
-  }
+NamedNumbers CostModel::save() const {
+  NamedNumbers state;
+  each_part(*this, [&](const std::string& name, const auto& part) { state.emplace_back(name, part.save()); });
+  std::vector<double> tried;
+  for (const Tried& one : tried_) tried.insert(tried.end(), {one.times, one.idle});
+  state.emplace_back("steps by route", std::move(tried));
   return state;
 }
 
-void CostModel::load(std::span<const double> state) {
-  // Numbers of a LinkModel; of the medians; of the whole, with fit, times and idle of each route.
-  constexpr std::size_t kFit = LinkModel::kNumbers;
-  const std::size_t expected = kFit + typicals(*this).size() * Typical::kNumbers + tried_.size() * (kFit + 2);
-  require(state.size() == expected, "cost model: ", state.size(), " numbers found, ", expected, " expected");
-  require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
-          "cost model: numbers >= 0 expected");
-  std::size_t next = 0;
-  const auto take = [&](std::size_t count) {
-    return state.subspan(std::exchange(next, next + count), count);
+void CostModel::load(const NamedNumbers& state) {
+  const NumberReader reader("cost model", state);
+  CostModel loaded = *this;
+  const auto numbers = [&](const std::string& name) {
+    const std::vector<double>& found = reader.numbers(name);
+    require(std::ranges::all_of(found, [](double x) { return x >= 0; }), "cost model: state has a number below 0 for '",
+            name, "'");
+    return found;
   };
-  link_.load(take(kFit));
-  for (Typical* one : typicals(*this)) one->load(take(Typical::kNumbers));
-  for (Tried& tried : tried_) {
-    tried.fit.load(take(kFit));
-    tried.times = take(1)[0];
-    tried.idle = take(1)[0];
+  each_part(loaded, [&](const std::string& name, auto& part) { part.load(numbers(name)); });
+  const std::vector<double> tried = numbers("steps by route");
+  require(tried.size() == 2 * tried_.size(), "cost model: state has ", tried.size(), " numbers for 'steps by route', expected ", 2 * tried_.size());
+  for (std::size_t route = 0; route < tried_.size(); ++route) {
+    loaded.tried_[route].times = tried[2 * route];
+    loaded.tried_[route].idle = tried[2 * route + 1];
   }
+  *this = std::move(loaded);
 }
 
 }  // namespace gravac

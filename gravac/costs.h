@@ -110,8 +110,9 @@ class CostModel final : public StepCosts {
   double real_factor(double factor, std::size_t compressor = 0) const;
 
   const LinkModel& link() const { return link_; }
-  std::vector<double> save() const;
-  void load(std::span<const double> state);  // throws Error
+  // Load() throws Error, and changes nothing, for a state that does not fit.
+  NamedNumbers save() const;
+  void load(const NamedNumbers& state);
 
  private:
   // What is known of one compressor.
@@ -131,8 +132,8 @@ class CostModel final : public StepCosts {
   double hoped_seconds(Route route, double kept, std::size_t compressor) const;
   template <class Seconds>
   Route least(const Seconds& seconds, double kept, std::size_t compressor) const;
-  template <class Self>
-  static auto typicals(Self& self);
+  template <class Self, class Visit>
+  static void each_part(Self& self, const Visit& visit);
 
   std::size_t ranks_, entries_;
   std::vector<Known> compressors_;

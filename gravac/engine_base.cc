@@ -114,6 +114,17 @@ bool EngineBase::use_compressor() {
   return true;
 }
 
+void EngineBase::prove_equal() {
+  if (!proven_) round_.prove_equal(engine_digest());
+  proven_ = true;
+}
+
+std::uint64_t EngineBase::engine_digest() const {
+  std::vector<double> numbers = overshoot_.numbers();
+  numbers.push_back(static_cast<double>(compressor_));
+  return digest_of(numbers, own_digest());
+}
+
 void EngineBase::accept(std::size_t bucket, std::span<float> gradient, std::span<const float> weights) {
   require(bucket < parts_.size(), name_, ": bucket ", bucket, " of ", parts_.size());
   Part& part = parts_[bucket];
@@ -292,6 +303,7 @@ void EngineBase::load(const Checkpoint& checkpoint) {
             name, "' holds infinities or NaN");
   }
 
+  proven_ = false;
   compressor_ = round->compressor;
   rates_ = rates;
   overshoot_.restore(overshoot, last_mean);

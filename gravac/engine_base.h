@@ -47,6 +47,11 @@ class EngineBase : public Engine {
   // Changes to the round's compressor, if that is another than before; what is kept goes over to it. Returns
   // whether it did. Before a step.
   bool use_compressor();
+  // Compares the state of all ranks, unless they have proved that it is equal; before the exchanges of a step.
+  void prove_equal();
+  bool proven() const { return proven_; }
+  // Of what chooses collectives, beside the round.
+  std::uint64_t engine_digest() const;
   // Takes note of a gradient.
   void accept(std::size_t bucket, std::span<float> gradient, std::span<const float> weights);
   // What to look for in a part.
@@ -57,6 +62,8 @@ class EngineBase : public Engine {
   void close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, const Traffic& traffic,
              double samples, double hideable, StepReport& report);
 
+  // Of the engine's own state that chooses collectives; equal on all ranks.
+  virtual std::uint64_t own_digest() const = 0;
   // Numbers of the engine's own, for checkpoints. check throws Error where restore could not take them;
   // restore does not fail, and is called once everything else has been loaded.
   virtual std::vector<double> own_numbers() const = 0;
@@ -74,6 +81,7 @@ class EngineBase : public Engine {
 
  private:
   std::size_t compressor_ = 0;  // of the codecs, by number
+  bool proven_ = false;         // all ranks' state was equal, and has not been loaded since
   Overshoot overshoot_;
   std::vector<double> rates_;  // of each segment: the learning rate that its residual suits; 0: not known
   std::vector<std::unique_ptr<Codec>> make_codecs(std::size_t compressor) const;

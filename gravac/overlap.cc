@@ -75,6 +75,7 @@ void Overlap::open() {
   const bool can_start = !parts_.empty() && parts_[0].codec->can_start_mean(*order_);
   mode_ = mode_for(order_, round_.plan() || options_.momentum, can_start);
   cuts_.open(round_.plan());
+  proves_first_ = !proven();
   found_ = {};
   traffic_ = {};
   measure_seconds_ = busy_seconds_ = 0;
@@ -93,7 +94,7 @@ void Overlap::ready(std::size_t bucket, std::span<float> gradient, std::span<con
 // On the caller's thread: in a plain dense step the sum of a bucket starts as soon as it may, if the comm
 // can do so, because the queue's thread may be waiting for the sum of the bucket before.
 void Overlap::start(std::size_t bucket) {
-  if (mode_ != Mode::plain_sum) return;
+  if (mode_ != Mode::plain_sum || proves_first_) return;
   Part& part = parts_[bucket];
   part.codec->enter_sum(part.gradient);
   trips_[bucket].arrival = comm_.start_all_reduce(part.gradient);
@@ -102,7 +103,9 @@ void Overlap::start(std::size_t bucket) {
 // On the queue's thread: one bucket, by the order that was given for this step.
 void Overlap::send(std::size_t bucket) {
   comm_.set_step(round_.step());
+  if (proves_first_ && bucket == 0) prove_equal();
   const double start = clock_.now();
+  if (mode_ == Mode::plain_sum && proves_first_) parts_[bucket].codec->enter_sum(parts_[bucket].gradient);
   if (mode_ == Mode::plain_sum) {
     end_sum(bucket);
   } else if (mode_ == Mode::coded_sum) {
@@ -199,7 +202,7 @@ StepReport Overlap::finish(double samples) {
 
   // All ranks hold the same numbers from here on, and decide the same.
   StepReport report;
-  const Agreed<Verdict> verdict = round_.agree(found_, report);
+  const Agreed<Verdict> verdict = round_.agree(found_, engine_digest(), report);
   report.compute_seconds = last - ended_;
   report.compress_seconds = measure_seconds_ + traffic_.take_seconds;
   report.decode_seconds = traffic_.decode_seconds;
@@ -222,6 +225,11 @@ StepReport Overlap::finish(double samples) {
 void Overlap::rescale(float ratio) {
   EngineBase::rescale(ratio);
   cuts_.rescale(ratio);
+}
+
+std::uint64_t Overlap::own_digest() const {
+  const double room[] = {collector_.seen()};
+  return digest_of(room, order_->digest());
 }
 
 std::vector<double> Overlap::own_numbers() const {

@@ -61,6 +61,7 @@ class Overlap final : public EngineBase {
   void settle(Part& part, const Traffic& traffic);
   bool any_bad(bool mine);
 
+  std::uint64_t own_digest() const override;
   std::vector<double> own_numbers() const override;
   void check_own(std::span<const double> numbers) const override;
   void restore_own(std::span<const double> numbers) override;
@@ -72,6 +73,7 @@ class Overlap final : public EngineBase {
   // The step that is under way, or the next one.
   Agreed<Order> order_;
   Mode mode_ = Mode::plain_sum;
+  bool proves_first_ = true;  // ranks compare their state before the first bucket leaves
   std::vector<Trip> trips_;  // by bucket
   Measurement found_;
   Traffic traffic_;

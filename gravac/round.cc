@@ -14,7 +14,8 @@
 namespace gravac {
 namespace {
 
-constexpr const char* kLibraryVersion = "0.4";
+// Rises with every change of what save() writes, here or in what it calls.
+constexpr const char* kStateFormat = "5";
 
 // What the sums of gradients say of a rank is their norm. The norm of a sum over ranks would say another
 // thing.
@@ -32,12 +33,14 @@ std::string digest_of(const Layout& layout) {
 
 // What one rank tells the others in a step: plain numbers, all of one size.
 struct Told {
-  double finite, entered, dense, minimum, candidate, minimum_kept, candidate_kept;
+  std::uint64_t flags;
+  std::uint64_t state;  // digest of what all ranks must have in common
+  double entered, dense, minimum, candidate, minimum_kept, candidate_kept;
   double sum, entered_norm, minimum_norm, candidate_norm;  // Statistics
   // The step before:
   double compute, compress, agree, exchange, decode, decoded_entries, hideable, samples;
-  double stop_requested;
 };
+constexpr std::uint64_t kFinite = 1, kStopRequested = 2;  // flags
 static_assert(sizeof(Told) == CostModel::kMessageBytes, "the cost model counts on it");
 
 // What all ranks told, by rank, and how it is put together.
@@ -56,6 +59,15 @@ class Answers {
     double value = all_[0].*number;
     for (const Told& one : all_) value = std::max(value, one.*number);
     return value;
+  }
+  bool all_have(std::uint64_t flag) const {
+    return std::ranges::all_of(all_, [&](const Told& one) { return (one.flags & flag) != 0; });
+  }
+  bool some_have(std::uint64_t flag) const {
+    return std::ranges::any_of(all_, [&](const Told& one) { return (one.flags & flag) != 0; });
+  }
+  bool equal_states() const {
+    return std::ranges::all_of(all_, [&](const Told& one) { return one.state == all_[0].state; });
   }
   double least(double Told::*number) const {
     double value = all_[0].*number;
@@ -80,6 +92,38 @@ class Answers {
   std::vector<Told> all_;
 };
 
+// Calls visit(name, number, limit) for every number of the state that is not another object's; it is at least
+// 0 and below the limit.
+template <class State, class Visit>
+void each_number(State& state, const Visit& visit) {
+  constexpr double kAnyTime = 1e300;
+  const auto compressors = static_cast<double>(state.compressors);
+  visit("steps", state.steps, kManySteps);
+  visit("bad steps", state.bad_steps, kManySteps);
+  visit("decided", state.decided, 3);
+  visit("compressor", state.compressor, compressors);
+  visit("since dense", state.since_dense, kManySteps);
+  visit("effective steps", state.effective, kManySteps);
+  visit("watched steps", state.watched_steps, kManySteps);
+  auto& last = state.own;
+  visit("last known", last.known, 2);
+  visit("last samples", last.samples, kAnyTime);
+  visit("last factor", last.factor, kAnyTime);
+  visit("last gain", last.gain, kAnyTime);
+  visit("last compute", last.times.compute, kAnyTime);
+  visit("last compress", last.times.compress, kAnyTime);
+  visit("last agree", last.times.agree, kAnyTime);
+  visit("last exchange", last.times.exchange, kAnyTime);
+  visit("last decode", last.times.decode, kAnyTime);
+  visit("last decoded entries", last.times.decoded_entries, kAnyTime);
+  visit("last hideable", last.times.hideable, kAnyTime);
+  visit("last sparse", last.times.sparse, 2);
+  visit("last rounds", last.times.volume.rounds, kAnyTime);
+  visit("last bytes", last.times.volume.bytes, kAnyTime);
+  visit("last route", last.times.route, 4);
+  visit("last compressor", last.times.compressor, compressors);
+}
+
 }  // namespace
 
 Round::Round(const Layout& layout, std::size_t buckets, std::unique_ptr<Policy> policy,
@@ -95,7 +139,7 @@ Round::Round(const Layout& layout, std::size_t buckets, std::unique_ptr<Policy> 
 }
 
 Facts Round::facts() const {
-  Facts facts = {{"library version", kLibraryVersion},
+  Facts facts = {{"state format", kStateFormat},
                  {"ranks", std::to_string(comm_.size())},
                  {"entries", std::to_string(layout_.entries())},
                  {"layout", digest_of(layout_)},
@@ -116,10 +160,23 @@ void Round::open() {
   if (plan_) state_->compressor = plan_->compressor;
 }
 
-Agreed<Verdict> Round::agree(const Measurement& found, StepReport& report) {
+SharedState Round::shared(std::uint64_t engine_digest) const {
+  const double numbers[] = {static_cast<double>(state_->bad_steps), static_cast<double>(state_->decided),
+                            static_cast<double>(state_->compressor), static_cast<double>(state_->since_dense),
+                            static_cast<double>(state_->watched_steps)};
+  return {.step = state_->steps,
+          .policy = digest_of(policy().save()),
+          .costs = digest_of(costs().save()),
+          .engine = digest_of(numbers, engine_digest)};
+}
+
+Agreed<Verdict> Round::agree(const Measurement& found, std::uint64_t engine_digest, StepReport& report) {
   comm_.set_step(state_->steps);
   const State::Own& own = state_->own;
-  const Answers all(comm_, {.finite = found.finite ? 1.0 : 0.0,
+  const bool stop = std::exchange(stop_requested_, false);
+  const SharedState mine = shared(engine_digest);
+  const Answers all(comm_, {.flags = (found.finite ? kFinite : 0) | (stop ? kStopRequested : 0),
+                            .state = mine.digest(),
                             .entered = found.energy.entered,
                             .dense = found.energy.dense,
                             .minimum = found.energy.minimum,
@@ -137,14 +194,14 @@ Agreed<Verdict> Round::agree(const Measurement& found, StepReport& report) {
                             .decode = own.times.decode,
                             .decoded_entries = own.times.decoded_entries,
                             .hideable = own.times.hideable,
-                            .samples = own.samples,
-                            .stop_requested = std::exchange(stop_requested_, false) ? 1.0 : 0.0});
+                            .samples = own.samples});
+  if (!all.equal_states()) require_equal(comm_, mine);  // says in what they differ
   const Straggler straggler = all.straggler();
   report.straggler = straggler.rank;
   report.straggler_seconds = straggler.seconds;
-  report.stop_requested = all.most(&Told::stop_requested) != 0;
+  report.stop_requested = all.some_have(kStopRequested);
 
-  Verdict verdict{.finite = all.least(&Told::finite) == 1,
+  Verdict verdict{.finite = all.all_have(kFinite),
                   .minimum_kept = all.most(&Told::minimum_kept),
                   .candidate_kept = all.most(&Told::candidate_kept)};
   report.finite = verdict.finite;
@@ -326,22 +383,11 @@ void Round::adopt(std::unique_ptr<State> state) {
 void Round::save(Checkpoint& checkpoint) const {
   for (const auto& [key, value] : facts()) checkpoint.add("fact/" + key, value);
   checkpoint.add("fact/rank", std::to_string(comm_.rank()));
-  checkpoint.add(
-      "round",
-      std::vector<double>{static_cast<double>(state_->steps), static_cast<double>(state_->bad_steps),
-                          static_cast<double>(state_->decided), static_cast<double>(state_->since_dense)});
-  const State::Own& own = state_->own;
-  const StepTimes& times = own.times;
-  checkpoint.add(
-      "last", std::vector<double>{own.known ? 1.0 : 0.0, own.samples, own.factor, own.gain, times.compute,
-                                  times.compress, times.agree, times.exchange, times.decode,
-                                  times.sparse ? 1.0 : 0.0, times.volume.rounds, times.volume.bytes,
-                                  times.decoded_entries, static_cast<double>(times.route), times.hideable});
-  checkpoint.add("compressor", std::vector<double>{static_cast<double>(state_->compressor),
-                                                   static_cast<double>(times.compressor), state_->effective});
-  checkpoint.add("costs", costs().save());
+  each_number(*state_, [&](const char* name, auto& number, double) {
+    checkpoint.add(std::string("round/") + name, static_cast<double>(number));
+  });
+  for (const auto& [key, values] : costs().save()) checkpoint.add("costs/" + key, values);
   for (const auto& [key, values] : policy().save()) checkpoint.add("policy/" + key, values);
-  checkpoint.add("watched steps", std::vector<double>{static_cast<double>(state_->watched_steps)});
   checkpoint.add("watched", std::span<const float>(state_->watched));
   checkpoint.add("sharing/watched", to_string(kWatchedSharing));
 }
@@ -350,64 +396,30 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
   Facts expected = facts();
   expected.emplace_back("rank", std::to_string(comm_.rank()));
   for (const auto& [key, value] : expected) {
-    // States of earlier versions do not say which optimizer they were made with. The start may have been
-    // meant for a run of another length, and is over or goes on as it began.
-    if (key == "option optimizer" && !checkpoint.has("fact/" + key)) continue;
+    // The start may have been meant for a run of another length, and is over or goes on as it began.
     if (key == "option start-steps") continue;
     const std::string theirs = checkpoint.text("fact/" + key);
     require(theirs == value, "checkpoint: ", key, " is ", theirs, " there and ", value, " here");
   }
   auto state = std::make_unique<State>(State{.policy = policy().clone(), .costs = costs()});
-  std::vector<double> round = checkpoint.numbers("round");
-  if (round.size() == 3) round.push_back(0);  // earlier versions did not count the steps since a dense one
-  require(round.size() == 4, "checkpoint: 'round' has ", round.size(), " numbers, 4 expected");
-  const std::vector<double> last = checkpoint.numbers("last", 15),
-                            compressor = checkpoint.numbers("compressor", 3);
-  const auto counts = [](double x) { return x >= 0 && x <= 9e15; };
-  require(counts(round[0]) && counts(round[1]) && counts(round[3]), "checkpoint: 'round' has ", round[0],
-          " steps, ", round[1], " bad ones, and ", round[3], " since a dense one");
-  require(std::ranges::all_of(last, [](double x) { return std::isfinite(x) && x >= 0; }),
-          "checkpoint: 'last' has numbers that are no times");
-  require(round[2] >= 0 && round[2] <= 2, "checkpoint: 'round' names an unknown decision");
-  require(last[13] >= 0 && last[13] <= 3, "checkpoint: 'last' names an unknown exchange");
-  const auto compressors = static_cast<double>(std::max<std::size_t>(options_.compressors.size(), 1));
-  require(
-      compressor[0] >= 0 && compressor[0] < compressors && compressor[1] >= 0 && compressor[1] < compressors,
-      "checkpoint: 'compressor' has numbers ", compressor[0], " and ", compressor[1], " of ", compressors);
-  require(std::isfinite(compressor[2]) && compressor[2] >= 0, "checkpoint: ", compressor[2],
-          " effective steps found");
-  state->compressor = static_cast<std::size_t>(compressor[0]);
-  state->effective = compressor[2];
-  state->steps = static_cast<std::uint64_t>(round[0]);
-  state->bad_steps = static_cast<std::uint64_t>(round[1]);
-  state->decided = static_cast<Send>(static_cast<int>(round[2]));
-  state->since_dense = static_cast<std::uint64_t>(round[3]);
-  state->own = {.known = last[0] != 0,
-                .times = {.compute = last[4],
-                          .compress = last[5],
-                          .agree = last[6],
-                          .exchange = last[7],
-                          .decode = last[8],
-                          .decoded_entries = last[12],
-                          .hideable = last[14],
-                          .sparse = last[9] != 0,
-                          .volume = {last[10], last[11]},
-                          .route = static_cast<Route>(static_cast<int>(last[13])),
-                          .compressor = static_cast<std::size_t>(compressor[1])},
-                .samples = last[1],
-                .factor = last[2],
-                .gain = last[3]};
-  state->costs.load(checkpoint.numbers("costs"));
-  PolicyState policy_state;
-  for (const std::string& name : checkpoint.names("policy/")) {
-    policy_state.emplace_back(name.substr(7), checkpoint.numbers(name));
-  }
-  state->policy->load(policy_state);
-  const double watched_steps = checkpoint.numbers("watched steps", 1)[0];
-  require(watched_steps >= 0 && watched_steps <= static_cast<double>(policy().observe_interval()),
-          "checkpoint: ", watched_steps, " steps of watching found, 0 to ", policy().observe_interval(),
-          " expected");
-  state->watched_steps = static_cast<std::size_t>(watched_steps);
+  state->compressors = std::max<std::size_t>(options_.compressors.size(), 1);
+  each_number(*state, [&]<class Number>(const char* name, Number& number, double limit) {
+    const double there = checkpoint.number(std::string("round/") + name);
+    require(there >= 0 && there < limit, "checkpoint: 'round/", name, "' is ", there,
+            ", expected at least 0 and less than ", limit);
+    number = static_cast<Number>(there);
+  });
+  const auto named = [&](const std::string& prefix) {
+    NamedNumbers numbers;
+    for (const std::string& name : checkpoint.names(prefix)) {
+      numbers.emplace_back(name.substr(prefix.size()), checkpoint.numbers(name));
+    }
+    return numbers;
+  };
+  state->costs.load(named("costs/"));
+  state->policy->load(named("policy/"));
+  require(state->watched_steps <= policy().observe_interval(), "checkpoint: 'round/watched steps' is ",
+          state->watched_steps, ", expected 0 to ", policy().observe_interval());
   const bool watches = state->policy->observes() && state->watched_steps > 0;
   state->watched = checkpoint.floats("watched", watches ? layout_.entries() : 0);
   require(std::ranges::all_of(state->watched, [](float x) { return std::isfinite(x); }),

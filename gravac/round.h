@@ -17,6 +17,7 @@
 #include "gravac/costs.h"
 #include "gravac/policy/policy.h"
 #include "gravac/report.h"
+#include "gravac/shared_state.h"
 #include "gravac/util/layout.h"
 
 namespace gravac {
@@ -57,9 +58,15 @@ class Round {
   // Tells all ranks, with the next message, that this rank wants to stop.
   void request_stop() { stop_requested_ = true; }
 
+  // Throws Error, on all ranks, unless their state is equal. Before the first step that an engine takes, and
+  // the first after it has loaded a state: later ones prove it by their message. `engine_digest`: of what
+  // the engine itself chooses collectives by.
+  void prove_equal(std::uint64_t engine_digest) { require_equal(comm_, shared(engine_digest)); }
+
   // The message. If all numbers are good, the policy learns what the step before took and decides on
-  // this one; gains, factors and the straggler are written into the report.
-  Agreed<Verdict> agree(const Measurement& found, StepReport& report);
+  // this one; gains, factors and the straggler are written into the report. Throws Error, on all ranks, if
+  // their state differs.
+  Agreed<Verdict> agree(const Measurement& found, std::uint64_t engine_digest, StepReport& report);
 
   // What the verdict means for this step.
   Agreed<Order> order(const Agreed<Verdict>& verdict) const;
@@ -89,6 +96,7 @@ class Round {
   struct State {
     std::unique_ptr<Policy> policy;
     CostModel costs;
+    std::size_t compressors = 1;  // that the engine has
     std::uint64_t steps = 0, bad_steps = 0;
     Send decided = Send::dense;  // by the last good step
     std::size_t compressor = 0;
@@ -108,6 +116,7 @@ class Round {
   void adopt(std::unique_ptr<State> state);
 
  private:
+  SharedState shared(std::uint64_t engine_digest) const;
   void learn(const StepTimes& times, double samples, StepReport& report);
   void describe(const Energy& energy, StepReport& report) const;
   void end_watch();

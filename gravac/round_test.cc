@@ -186,7 +186,8 @@ TEST_P(Accordion, SumsGradientsOnlyInIntervalsThatAreCompared) {
       const std::size_t summed = whole.engine().save().floats("watched").size();
       EXPECT_EQ(summed, compares && !ends ? layout().entries() : 0) << step;
       const std::size_t votes = GetParam() ? 2 : 0;  // one a bucket: sums of chosen entries do not show NaN
-      EXPECT_EQ(comm.operations - before, (compares && ends ? 2 : 1) + votes) << step;
+      const std::size_t proof = step == 0 ? 1 : 0;
+      EXPECT_EQ(comm.operations - before, (compares && ends ? 2 : 1) + votes + proof) << step;
     }
   });
 }
@@ -440,19 +441,6 @@ TEST_P(Told, AnSgdIsToldTheSameOnAllRanksAndNothingInBadSteps) {
   EXPECT_LT(shares[0][1], 1);
   EXPECT_EQ(shares[0][2], 1);
   EXPECT_NEAR(1 - shares[0][3], 2 * (1 - shares[0][1]), 1e-9);
-}
-
-// Earlier versions did not know of the option, and their states go on under any optimizer.
-TEST_P(Told, AStateThatNamesNoOptimizerIsLoaded) {
-  run_ranks(1, [](Comm& comm) {
-    Whole before("policy=static factor=10", GetParam(), comm);
-    before.step(stationary(0, 0));
-    const Checkpoint unnamed = before.engine().save();
-    Whole sgd("policy=static factor=10 optimizer=sgd", GetParam(), comm),
-        adam("policy=static factor=10 optimizer=adam", GetParam(), comm);
-    sgd.engine().load(unnamed);
-    EXPECT_THROW(adam.engine().load(sgd.engine().save()), Error);
-  });
 }
 
 }  // namespace

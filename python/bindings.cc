@@ -6,11 +6,14 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "adapters/parts.h"
@@ -188,8 +191,37 @@ Layout make_layout(const Parameters& parameters) {
   return layout;
 }
 
+constexpr std::string_view kNotSet = "not set";
+
+// "500.0" and "5e2" are one number.
+std::string shortest(const OptionInfo& option, const std::string& value) {
+  if (option.kind != OptionInfo::Kind::number && option.kind != OptionInfo::Kind::count) return value;
+  double number = 0;
+  const char* const end = value.data() + value.size();
+  if (std::from_chars(value.data(), end, number).ptr != end) return value;
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
+}
+
+// Every option that results depend on, those left out at their defaults. An option whose default depends on
+// others, as that of factor does on the policy, is "not set".
+Options resolved(const Options& given) {
+  Options all;
+  const OptionReader reader(given, engine_options());
+  for (const OptionInfo& option : engine_options()) {
+    const std::string value = reader.text(option.name);
+    const bool matters = option.name != "threads";  // results are the same for any number of threads
+    if (matters) all.emplace(option.name, value.empty() ? kNotSet : shortest(option, value));
+  }
+  return all;
+}
+
 EngineSetup make_setup(const Parameters& parameters, const Options& options, std::size_t ranks) {
   EngineSetup setup = gravac::make_setup(options, make_layout(parameters), ranks);
+  setup.options.facts.clear();  // those are of the options given only
+  for (const auto& [name, value] : resolved(options)) {
+    setup.options.facts.emplace_back("option " + name, value);
+  }
   for (const auto& [name, size, rows, type] : parameters) {
     setup.options.stored_as.push_back(values_from_string(type));
   }
@@ -246,24 +278,30 @@ class Session {
   }
 
   // Compares arrays, given as addresses and lengths in bytes, with those of the other ranks, by their
-  // hashes. Returns nothing if all are equal, and the hashes of every array on every rank if not. Called
-  // between steps, on all ranks.
+  // hashes. Returns nothing if all are equal, and the hashes of every array on every rank if not. Ranks that
+  // do not take part, because theirs may differ, are not compared and have no hashes. Called between steps,
+  // on all ranks.
   std::vector<std::vector<std::uint64_t>> compare(
-      const std::vector<std::pair<std::uintptr_t, std::size_t>>& arrays) {
+      const std::vector<std::pair<std::uintptr_t, std::size_t>>& arrays, bool takes_part) {
     std::vector<std::uint64_t> mine;
     mine.reserve(arrays.size());
     for (const auto& [address, bytes] : arrays) {
       mine.push_back(
           checksum({reinterpret_cast<const std::byte*>(address), bytes}));  // NOLINT: as floats_at()
     }
-    const std::vector<std::uint64_t> whole = gather({checksum(std::as_bytes(std::span(mine)))});
-    if (std::all_of(whole.begin(), whole.end(), [&](std::uint64_t hash) { return hash == whole[0]; })) {
-      return {};
+    const std::vector<std::uint64_t> whole =
+        gather({std::uint64_t{takes_part}, checksum(std::as_bytes(std::span(mine)))});
+    std::set<std::uint64_t> found;
+    for (std::size_t i = 0; i < whole.size(); i += 2) {
+      if (whole[i] != 0) found.insert(whole[i + 1]);
     }
+    if (found.size() <= 1) return {};
     const std::vector<std::uint64_t> all = gather(mine);
-    std::vector<std::vector<std::uint64_t>> ranks;
-    for (auto begin = all.begin(); begin != all.end(); begin += static_cast<std::ptrdiff_t>(mine.size())) {
-      ranks.emplace_back(begin, begin + static_cast<std::ptrdiff_t>(mine.size()));
+    std::vector<std::vector<std::uint64_t>> ranks(comm_.size());
+    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+      if (whole[2 * rank] == 0) continue;
+      const auto begin = all.begin() + static_cast<std::ptrdiff_t>(rank * mine.size());
+      ranks[rank].assign(begin, begin + static_cast<std::ptrdiff_t>(mine.size()));
     }
     return ranks;
   }
@@ -338,6 +376,7 @@ PYBIND11_MODULE(_engine, m) {
   m.def("check_options", [](const Options& options, std::size_t ranks) {
     return gravac::make_setup(options, Layout(1), ranks).warnings;
   });
+  m.def("resolved_options", &resolved);
   m.def("compressors", [] {  // by name: what tests have to know of them
     py::dict all;
     for (const CompressorInfo& info : compressors()) {

@@ -102,11 +102,15 @@ class Rank {
         stop |= finished();
       }
       const bool due = options_.checkpoint_every > 0 && trainer_.steps() % options_.checkpoint_every == 0;
-      if (stop || due) save();
+      if (stop || due) saved_ = save();
       ended_early_ = asked && !trainer_.done();
       resume_clock();
     }
     end();
+    if (!saved_) {
+      if (around_.comm.rank() == 0) say_unsaved();
+      return 1;
+    }
     return ended_early_ ? 128 + (signal_caught ? signal_caught.load() : SIGTERM) : 0;
   }
 
@@ -208,6 +212,7 @@ class Rank {
       }
       if (!all_agree(around_.plain, readable)) continue;
       trainer_.load(states);
+      require_equal_weights("after resuming from step " + std::to_string(entry.step));
       return;
     }
     require(entries.empty(), "train: none of the checkpoints in ", options_.out,
@@ -216,6 +221,19 @@ class Rank {
             "); is it one folder that all workers share? No file was changed");
     require(options_.start == TrainOptions::Start::resume_or_begin, "train: no checkpoint in ", options_.out,
             " to resume; --resume=or-begin begins at step 0 where there is none");
+  }
+
+  // Files of two runs make up a set that can be read; their weights say that they do not belong together.
+  void require_equal_weights(const std::string& when) {
+    const std::uint64_t digest = trainer_.digest();
+    std::vector<std::uint64_t> all(around_.plain.size());
+    around_.plain.all_gather(std::as_bytes(std::span(&digest, 1)), std::as_writable_bytes(std::span(all)));
+    std::vector<std::size_t> others;
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      if (all[rank] != all[0]) others.push_back(rank);
+    }
+    require(others.empty(), "train: ", when, ", ", name_ranks(others), others.size() == 1 ? " has" : " have",
+            " other weights than rank 0; no file was changed");
   }
 
   // Whether all steps are done, or the last evaluation has reached the value of --until.
@@ -227,9 +245,9 @@ class Rank {
     return reached || trainer_.done();
   }
 
-  // Saves a checkpoint. If that fails on any rank, training goes on and older checkpoints are kept.
-  void save() {
-    if (!folder_) return;
+  // Saves a checkpoint; returns whether all ranks could. If not, training goes on and older ones are kept.
+  bool save() {
+    if (!folder_) return true;
     bool saved = true;
     try {
       folder_->save(trainer_.steps(), trainer_.save());
@@ -237,14 +255,35 @@ class Rank {
       saved = false;
       std::fprintf(stderr, "gravac: rank %zu: %s\n", around_.comm.rank(), error.what());
     }
-    if (!all_agree(around_.plain, saved) || around_.comm.rank() != 0) return;
+    if (!all_agree(around_.plain, saved)) return false;
+    if (around_.comm.rank() != 0) return true;
     const std::string missing = folder_->missing_of(trainer_.steps());
-    if (missing.empty()) folder_->drop_before(trainer_.steps());
+    if (missing.empty()) drop_older();
     if (!missing.empty() && !std::exchange(warned_, true)) {
       outputs_->note("gravac: all workers have saved a checkpoint, but rank 0 does not see all of it in " +
                      options_.out + " (" + missing +
                      "); the run can be resumed only from a folder that all share");
     }
+    return true;
+  }
+
+  // What cannot be deleted takes room, but is no reason to stop.
+  void drop_older() {
+    try {
+      folder_->drop_before(trainer_.steps());
+    } catch (const Error& error) {
+      if (!std::exchange(told_undeletable_, true)) {
+        outputs_->note("gravac: an older checkpoint stays: " + std::string(error.what()));
+      }
+    }
+  }
+
+  void say_unsaved() {
+    const std::vector<CheckpointFolder::Entry> entries = folder_->list();
+    const std::string newest =
+        entries.empty() ? "there is no checkpoint" : "the newest checkpoint is of step " + std::to_string(entries[0].step);
+    std::fprintf(stderr, "gravac: the state after step %ju could not be saved in %s; %s\n",
+                 std::uintmax_t{trainer_.steps()}, options_.out.c_str(), newest.c_str());
   }
 
   // Adds up the costs of all ranks, checks that all ranks have the same weights, and writes the summary.
@@ -291,7 +330,9 @@ class Rank {
   std::optional<Outputs> outputs_;  // on rank 0
   Summary summary_;
   bool ended_early_ = false;
+  bool saved_ = true;    // the last time it should have been
   bool warned_ = false;  // that --out is not shared
+  bool told_undeletable_ = false;
 };
 
 std::unique_ptr<Data> load_data(const TrainOptions& options) {

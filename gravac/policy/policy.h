@@ -12,6 +12,7 @@
 #include "gravac/policy/gain.h"
 #include "gravac/policy/plan.h"
 #include "gravac/policy/rates.h"
+#include "gravac/util/named_numbers.h"
 
 namespace gravac {
 
@@ -31,8 +32,7 @@ struct Outcome {
   const StepCosts* costs = nullptr;  // null: nothing is known yet
 };
 
-// A policy's state as named numbers, for checkpoints and for people.
-using PolicyState = std::vector<std::pair<std::string, std::vector<double>>>;
+using PolicyState = NamedNumbers;
 
 // Decides on every step by which factor to compress. A policy does no I/O, reads no clock, and sees only
 // numbers that all ranks agree on. Every rank has a copy of it, and all copies reach the same decisions.

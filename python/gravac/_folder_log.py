@@ -57,6 +57,12 @@ class FolderLog:
         if self._since is not None:
             self._since = time.monotonic()
 
+    def close(self) -> None:
+        """Closes the files; nothing can be written any more."""
+        for file in (self._steps, self._evaluations):
+            if file is not None:
+                file.close()
+
     def _open(self, step: int, config: Mapping[str, Any]) -> None:
         """A run that goes on from a state keeps the lines up to there; one that starts at step 0 keeps none."""
         os.makedirs(self._path, exist_ok=True)

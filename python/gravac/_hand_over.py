@@ -18,6 +18,7 @@ import torch
 # copies of the gradients and a scaled weight decay.
 
 _SESSION = "_gravac_session"  # of an optimizer: a weak reference to who aggregates its gradients
+_ADAMS = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")  # of torch.optim, and their subclasses
 _NO_MOMENTUM = 1e-300  # 0 as a float; with a momentum of exactly 0 torch does not touch its buffers
 
 
@@ -30,8 +31,26 @@ def kind_of(optimizer: Optional[torch.optim.Optimizer]) -> Optional[str]:
     """As the engine calls it: "sgd" or "adam"; None for any other."""
     if is_sgd(optimizer):
         return "sgd"
-    adam = ("Adam", "AdamW", "NAdam", "RAdam", "Adamax")
-    return "adam" if isinstance(optimizer, tuple(getattr(torch.optim, name) for name in adam)) else None
+    return "adam" if isinstance(optimizer, tuple(getattr(torch.optim, name) for name in _ADAMS)) else None
+
+
+def unwrapped(optimizer: Any) -> Any:
+    """The optimizer inside of wrappers, which is who steps: Accelerate's, Lightning's."""
+    while kind_of(optimizer) is None:
+        held = (getattr(optimizer, name, None) for name in ("optimizer", "_optimizer"))
+        inner = next((one for one in held if isinstance(one, torch.optim.Optimizer)), None)
+        if inner is None:
+            break
+        optimizer = inner
+    return optimizer
+
+
+def unknown_kind(optimizer: torch.optim.Optimizer) -> str:
+    """What the user should know about an optimizer of no known kind."""
+    return (
+        f"optimizer {type(optimizer).__name__} is none of torch.optim's SGD, {', '.join(_ADAMS)}; it keeps all of its"
+        " momentum, and compression is chosen by what is safe under any optimizer"
+    )
 
 
 class _Changed:
@@ -64,9 +83,14 @@ class _Changed:
             self._gradients.append((p, p.grad))
             p.grad = p.grad * scale
 
+    def exchange_settings(self) -> None:
+        """Puts the groups' own settings back, or those of the step if that was done."""
+        for i, (group, others) in enumerate(self._settings):
+            self._settings[i] = group, {name: group[name] for name in others}
+            group.update(others)
+
     def end(self) -> None:
-        for group, before in self._settings:
-            group.update(before)
+        self.exchange_settings()
         for p, gradient in self._gradients:
             p.grad = gradient
 
@@ -74,8 +98,8 @@ class _Changed:
 def attach(optimizer: torch.optim.Optimizer, session: Any) -> None:
     """From now on, step() of this SGD uses its momentum as the last step of `session` wants it.
 
-    Outside of step() the optimizer holds the user's values only. If it has a session already, the new one takes
-    its place. Copies of the optimizer, by pickle or by copy, step as any SGD does.
+    Outside of step() the optimizer holds the user's values only, and state_dict() gives them at any time. If it has
+    a session already, the new one takes its place. Copies of the optimizer, by pickle or by copy, step as any SGD does.
     """
     attached = hasattr(optimizer, _SESSION)
     setattr(optimizer, _SESSION, weakref.ref(session))
@@ -85,6 +109,7 @@ def attach(optimizer: torch.optim.Optimizer, session: Any) -> None:
     before: Any = optimizer.step
     bound = isinstance(before, types.MethodType)
     function = before.__func__ if bound else before
+    under_way: List[_Changed] = []  # the step that is running, if one is
 
     # With a copy of the function's attributes: by these schedulers know that they have wrapped it.
     @functools.wraps(function)
@@ -94,6 +119,7 @@ def attach(optimizer: torch.optim.Optimizer, session: Any) -> None:
         if found is None:
             return call(*arguments, **named)
         changed = _Changed()
+        under_way.append(changed)
 
         def begin() -> None:
             with torch.no_grad():
@@ -112,7 +138,22 @@ def attach(optimizer: torch.optim.Optimizer, session: Any) -> None:
 
             return call(closure_first, *arguments[1:], **named)
         finally:
+            under_way.remove(changed)
             changed.end()
 
+    # A hook of step() may save the optimizer's state.
+    state_before = optimizer.state_dict
+
+    @functools.wraps(state_before)
+    def state_dict(*arguments: Any, **named: Any) -> Any:
+        for changed in under_way:
+            changed.exchange_settings()
+        try:
+            return state_before(*arguments, **named)
+        finally:
+            for changed in under_way:
+                changed.exchange_settings()
+
+    optimizer.state_dict = state_dict  # type: ignore[method-assign]
     # Schedulers made later take it apart by __self__ and __func__.
     optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]

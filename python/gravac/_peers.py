@@ -1,4 +1,4 @@
-"""How ranks talk: any process group of torch.distributed, as the engine wants it."""
+"""How ranks talk: a Gloo group of our own, as the engine wants it."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ _LOOK_UP = datetime.timedelta(seconds=0.25)  # how often a wait looks whether it
 _DEFAULT_TIMEOUT = 1800.0  # seconds, as torch has it; for groups that do not tell theirs
 _WARN_AFTER = 10.0  # seconds of one wait after which late ranks are named; every warning doubles it
 _PATIENCE = 5.0  # seconds in which a rank that waits has noticed that another one has given up
-_CARRY_CPU_TENSORS = ("gloo", "mpi", "ucc", "undefined")  # "undefined": Gloo for the CPU, NCCL for the GPU
-_TAG = 0x67726176  # of single messages, in case that the caller sends some on the same group; another for what never comes
+_TAG = 0x67726176  # of single messages; another for what never comes
 _TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-_meetings: Dict[Tuple[int, ...], int] = {}  # by ranks: the groups made so far, equal on all of these ranks
 
 
 def _timeout_of(group: Optional[Any]) -> float:
@@ -42,23 +40,43 @@ def _timeout_of(group: Optional[Any]) -> float:
     return _DEFAULT_TIMEOUT
 
 
-def _own_group(given: Optional[Any], timeout: datetime.timedelta) -> Any:
-    """A Gloo group with the ranks of `given`; all ranks if that is None."""
-    if given is None or dist.get_world_size(given) == dist.get_world_size():
-        return dist.new_group(timeout=timeout, backend="gloo")
-    try:
-        ranks = dist.get_process_group_ranks(given)
-        return dist.new_group(ranks, timeout=timeout, backend="gloo", use_local_synchronization=True)
-    except (AttributeError, TypeError):
-        # Torch before 2.1 makes a smaller group only if all processes take part: use this one as it is.
-        backend = dist.get_backend(given)
-        if not any(name in backend for name in _CARRY_CPU_TENSORS):
-            raise Error(
-                f"process_group: a {backend} group of {dist.get_world_size(given)} of {dist.get_world_size()}"
-                " ranks found, which cannot carry CPU tensors; call torch.distributed.new_group(ranks,"
-                ' backend="gloo") on all ranks and pass that group (torch 2.1 and later: not needed)'
-            ) from None
-        return given
+def named(ranks: List[int]) -> str:
+    """ "rank 3", "ranks 1, 2 and 5"."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def _meet(store: Any, place: str, rank: int, size: int, timeout: float) -> str:
+    """Where this meeting of all ranks has its keys in the store: a name that no meeting had before.
+
+    The store may outlive processes, as torchrun's does when it restarts a job, and then it holds what earlier ones
+    have written. So names are made of counters, which only grow: every rank draws a ticket, and rank 0 answers each
+    ticket with its own, which is the meeting's number. What was written for an earlier ticket is never read.
+    """
+    ticket = store.add(f"{place}/ticket/{rank}", 1)
+    number = ticket if rank == 0 else 0
+    late = list(range(1, size)) if rank == 0 else [0]
+    answered: Dict[int, int] = {}  # by rank, the last ticket
+    began, pause = time.monotonic(), 0.001
+    while True:
+        for other in late if rank == 0 else []:
+            theirs = store.add(f"{place}/ticket/{other}", 0)
+            if theirs > answered.get(other, 0):
+                answered[other] = theirs
+                store.add(f"{place}/answer/{other}/{theirs}", number)
+        if rank == 0:
+            late = [other for other in late if store.add(f"{place}/{number}/here/{other}", 0) == 0]
+        else:
+            number = store.add(f"{place}/answer/{rank}/{ticket}", 0)
+            late = [] if number > 0 else [0]
+        if not late:
+            store.add(f"{place}/{number}/here/{rank}", 1)
+            return f"{place}/{number}/"
+        if time.monotonic() - began > timeout:
+            raise Error(f"{named(late)} of {size} did not connect; rank {rank} waited {timeout:.1f} s")
+        time.sleep(pause)
+        pause = min(2 * pause, _LOOK_UP.total_seconds())
 
 
 @functools.lru_cache
@@ -70,13 +88,6 @@ def _gloo_adds(dtype: torch.dtype) -> bool:
     except (AttributeError, RuntimeError):
         return False
     return True
-
-
-def named(ranks: List[int]) -> str:
-    """ "rank 3", "ranks 1, 2 and 5"."""
-    if len(ranks) == 1:
-        return f"rank {ranks[0]}"
-    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
 
 
 class _Task:
@@ -120,16 +131,18 @@ def _run_tasks(tasks: "queue.SimpleQueue[Optional[_Task]]") -> None:
 class Peers:
     """A process group, for one thread at a time. Without torch.distributed: one rank alone.
 
-    It is a group of its own, with the ranks of the one that was given: collectives of the caller's, from
-    backward say, run on another thread, so that on a common group their order would not be fixed.
+    It is a Gloo group of its own, with the ranks of the one that was given: collectives of the caller's, from
+    backward say, run on another thread, so that on a common group their order would not be fixed. Torch does not
+    know it, so close() gives its connections and threads back, whatever other ranks do at that time.
     """
 
     def __init__(self, group: Optional[Any], timeout: Optional[float]) -> None:
         if timeout is not None and timeout <= 0:
-            raise Error(f"timeout {timeout} found, a number of seconds above 0 expected")
+            raise Error(f"timeout must be > 0 s, got {timeout} s")
         self.timeout = timeout or _DEFAULT_TIMEOUT
         self.cancelled = False
-        self.group = group
+        self.given = group
+        self.group: Any = None
         self.rank, self.size = 0, 1  # until others are found
         self.step = 0  # for messages; the engine sets it
         self._timeout_given = timeout is not None
@@ -141,8 +154,7 @@ class Peers:
         self._telling = threading.Lock()
         self._others_failed = False
         self._warn_after = _WARN_AFTER
-        self._ranks: Tuple[int, ...] = (0,)  # by rank here, the rank among all processes
-        self._in_rounds = False  # all-to-all is done by single messages
+        self._store: Any = None
         self._tasks: Optional[queue.SimpleQueue[Optional[_Task]]] = None  # for a thread that sends these
         self._sending: Optional[_Task] = None
         self.meet()
@@ -157,14 +169,22 @@ class Peers:
         if self.found or not (dist.is_available() and dist.is_initialized()):
             return
         if not self._timeout_given:
-            self.timeout = _timeout_of(self.group)
-        self.group = _own_group(self.group, datetime.timedelta(seconds=self.timeout))
-        self.rank, self.size = dist.get_rank(self.group), dist.get_world_size(self.group)
-        self._ranks = ranks = tuple(dist.get_process_group_ranks(self.group))
-        self._in_rounds = "gloo" in dist.get_backend(self.group)
-        _meetings[ranks] = _meetings.get(ranks, 0) + 1
-        self._place = f"gravac/{','.join(map(str, ranks))}/{_meetings[ranks]}/"
+            self.timeout = _timeout_of(self.given)
+        whole = self.given if self.given is not None else dist.distributed_c10d._get_default_group()
+        ranks = dist.get_process_group_ranks(whole)
+        rank, size = dist.get_rank(self.given), len(ranks)
+        self._store = dist.distributed_c10d._get_default_store()
+        place = _meet(self._store, f"gravac/{','.join(map(str, ranks))}", rank, size, self.timeout)
+        names = dist.PrefixStore(place, self._store)
+        self.group = dist.ProcessGroupGloo(names, rank, size, datetime.timedelta(seconds=self.timeout))
+        self.group.barrier().wait()  # a rank that closes its group at once would break the connecting of others
+        self.rank, self.size, self._place = rank, size, place
         self._keeper = ranks.index(0) if 0 in ranks else None
+
+    def close(self) -> None:
+        """Gives connections and threads back. REQUIRES: not busy()."""
+        self.cancel()
+        self.group = self._store = None
 
     def cancel(self) -> None:
         """Ends a wait that is under way, and all to come."""
@@ -179,17 +199,17 @@ class Peers:
 
     def adds_halves(self, kind: str) -> bool:
         """Whether all_reduce() can add up "fp16" or "bf16"."""
-        return self.found and dist.get_backend(self.group) == "gloo" and _gloo_adds(_TYPES[kind])
+        return self.found and _gloo_adds(_TYPES[kind])
 
     def all_reduce(self, values: memoryview, kind: str) -> Failure:
         tensor = torch.frombuffer(values, dtype=_TYPES[kind])
-        return self._wait(lambda: dist.all_reduce(tensor, group=self.group, async_op=True))
+        return self._wait(lambda: self.group.allreduce([tensor]))
 
     def start_all_reduce(self, values: memoryview, kind: str) -> Callable[[], Failure]:
         """The same without waiting for the end: that is done by what is returned."""
         tensor = torch.frombuffer(values, dtype=_TYPES[kind])
         try:
-            work, number = self._start(lambda: dist.all_reduce(tensor, group=self.group, async_op=True))
+            work, number = self._start(lambda: self.group.allreduce([tensor]))
         except (RuntimeError, ValueError):  # so it will again, and say why
             return lambda: self.all_reduce(values, kind)
         return lambda: self._end(work, number, time.monotonic())
@@ -200,7 +220,7 @@ class Peers:
         source = torch.frombuffer(mine, dtype=torch.uint8).clone()
         received = torch.empty(len(everything), dtype=torch.uint8)
         target = list(received.chunk(self.size))
-        failure = self._wait(lambda: dist.all_gather(target, source, group=self.group, async_op=True))
+        failure = self._wait(lambda: self.group.allgather([target], [source]))
         if failure is None:
             torch.frombuffer(everything, dtype=torch.uint8).copy_(received)
         return failure
@@ -208,12 +228,7 @@ class Peers:
     def all_to_all(self, output: memoryview, source: memoryview, received: List[int], sent: List[int]) -> Failure:
         given = torch.frombuffer(source, dtype=torch.uint8).clone() if len(source) else torch.empty(0).byte()
         found = torch.empty(len(output), dtype=torch.uint8)
-        if self._in_rounds:
-            failure = self._wait(lambda: self._start_rounds(list(found.split(received)), list(given.split(sent))))
-        else:
-            failure = self._wait(
-                lambda: dist.all_to_all_single(found, given, received, sent, group=self.group, async_op=True)
-            )
+        failure = self._wait(lambda: self._start_rounds(list(found.split(received)), list(given.split(sent))))
         if failure is None and len(output):
             torch.frombuffer(output, dtype=torch.uint8).copy_(found)
         return failure
@@ -229,17 +244,17 @@ class Peers:
         if self._tasks is None:
             self._tasks = queue.SimpleQueue()
             threading.Thread(target=_run_tasks, args=(self._tasks,), name="gravac-send", daemon=True).start()
-        rank, size, ranks, group = self.rank, self.size, self._ranks, self.group
+        rank, size, group = self.rank, self.size, self.group
 
         def rounds() -> None:
             into[rank].copy_(parts[rank])
             # In round r, to rank + r and from rank - r. All receivers say at the start that they are ready.
             sources = [(rank - r) % size for r in range(1, size)]
-            arriving = {s: dist.irecv(into[s], ranks[s], group, _TAG) for s in sources if into[s].numel() > 0}
+            arriving = {s: group.recv([into[s]], s, _TAG) for s in sources if into[s].numel() > 0}
             for source in sources:
                 target = (2 * rank - source) % size
                 if parts[target].numel() > 0:
-                    dist.isend(parts[target], ranks[target], group, _TAG).wait()
+                    group.send([parts[target]], target, _TAG).wait()
                 # "Sent" means that the kernel has it. Waiting for what arrives keeps ranks in step.
                 if source in arriving:
                     arriving[source].wait()
@@ -257,8 +272,8 @@ class Peers:
         if self._sending is None or self._sending.is_completed():
             return
         try:
-            nobody = self._ranks[(self.rank + 1) % self.size]
-            never = dist.irecv(torch.empty(1, dtype=torch.uint8), nobody, self.group, _TAG + 1)
+            nobody = (self.rank + 1) % self.size
+            never = self.group.recv([torch.empty(1, dtype=torch.uint8)], nobody, _TAG + 1)
             never.wait(datetime.timedelta(milliseconds=1))
         except (RuntimeError, ValueError):
             pass
@@ -269,19 +284,14 @@ class Peers:
         if self.size == 1 or tensor.numel() == 0:
             return
         copy = tensor.detach().cpu().contiguous().view(-1)
-        data, root = copy.view(torch.uint8), self._global_rank_0()
-        failure = self._wait(lambda: dist.broadcast(data, root, group=self.group, async_op=True))
+        data = copy.view(torch.uint8)
+        failure = self._wait(lambda: self.group.broadcast(data, 0))
         if failure is not None:
             missing, more, seconds, cause = failure
             who = f"{named(missing)} of {self.size} missing{', perhaps others too' * more}" if missing else cause
             raise Error(f"broadcast: {who}; rank {self.rank} waited {seconds:.1f} s")
         if copy.data_ptr() != tensor.data_ptr():
             tensor.copy_(copy.view(tensor.shape))
-
-    def _global_rank_0(self) -> int:
-        # Named so since torch 2.0.
-        named = getattr(dist, "get_global_rank", None)
-        return named(self.group, 0) if named and self.group is not None else 0
 
     def _start(self, start: Callable[[], Any]) -> Tuple[Any, int]:
         self.busy()  # forgets what has ended
@@ -329,7 +339,7 @@ class Peers:
 
     def _watch(self, number: int, began: float, over: threading.Event) -> None:
         """In a long wait: says that this rank has come, looks whether another has given up, names who is late."""
-        store = dist.distributed_c10d._get_default_store()
+        store = self._store
         warn_after = self._warn_after
         warned = False
         try:
@@ -382,7 +392,7 @@ class Peers:
         patience = min(max(0.0, self.timeout - waited), _PATIENCE) + _PATIENCE
 
         def ask() -> None:
-            store = dist.distributed_c10d._get_default_store()
+            store = self._store
             key = self._place + "alive/"
             try:
                 store.add(self._place + "failed", 1)

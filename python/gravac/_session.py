@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import gc
 import json
+import numbers
 import os
 import sys
 import threading
@@ -17,7 +19,7 @@ import torch
 from . import _engine
 from ._engine import Error
 from ._folder_log import FolderLog
-from ._hand_over import attach, is_sgd, kind_of
+from ._hand_over import attach, is_sgd, kind_of, unknown_kind, unwrapped
 from ._peers import Peers, named
 
 Option = Union[str, int, float, bool]
@@ -25,22 +27,38 @@ Report = Dict[str, Any]
 State = Dict[str, Any]
 
 _STATE_VERSION = 2
+_OPTION, _NOT_SET = "fact/option ", "not set"  # of an option in a state
+_STEPS = "round"  # in every state from after the first step
+_THREAD = "gravac-wait"  # name of the thread that waits for the engine
 _OURS = ("gravac", "loss scale", "buckets")  # what in a state is not the engine's
 _STORED_AS = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # as the engine calls them; others are "fp32"
 _LOGGED = ("factor", "gain_error_fed_candidate", "gain_gradient_candidate", "factor_bytes", "bytes_sent",
            "effective_steps", "compress_seconds", "exchange_seconds")  # fmt: skip
 _last_report: Optional[Report] = None
 _last_session: Optional[weakref.ReferenceType[Session]] = None  # which that is of, or will be
+_open_sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
 
 
 def report() -> Report:
     """What the last step of this process was like: the keys of steps.jsonl (docs/training.md)."""
     session = _last_session() if _last_session is not None else None
-    if session is not None:
+    if session is not None and session._unusable() is None:
         session._join()
     if _last_report is None:
         raise Error("report: no step has been taken yet")
     return _last_report
+
+
+def _expect(name: str, value: Any, what: str, *types: type) -> None:
+    if value is not None and not isinstance(value, types):
+        raise Error(f"{name} must be {what}, got {type(value).__name__}")
+
+
+def expect_model(owner: str, model: Any) -> None:
+    """The first argument of both: people write GravacState(optimizer), too."""
+    if isinstance(model, torch.optim.Optimizer):
+        raise Error(f"{owner}: the first argument must be the model; write optimizer= before the optimizer")
+    _expect(f"{owner}: model", model, "a torch.nn.Module", torch.nn.Module)
 
 
 def text_of(value: Option) -> str:
@@ -80,8 +98,20 @@ class Session:
         log_every: int,
         options: Mapping[str, Option],
     ) -> None:
+        optimizer = unwrapped(optimizer)
+        _expect("optimizer", optimizer, "a torch.optim.Optimizer", torch.optim.Optimizer)
+        if process_group is not None:
+            _expect("process_group", process_group, "a process group", torch.distributed.ProcessGroup)
+        _expect("timeout", timeout, "a number of seconds", numbers.Real)
+        _expect("samples", samples, "a number", numbers.Real)
+        _expect("check_every", check_every, "a number of steps", numbers.Integral)
+        _expect("log_every", log_every, "a number of steps", numbers.Integral)
+        if scaler is not None and not hasattr(scaler, "get_scale"):
+            raise Error(f"scaler must be a GradScaler, got {type(scaler).__name__}")
         if check_every < 0:
-            raise Error(f"check_every {check_every} found, a number of steps expected, or 0 for never")
+            raise Error(f"check_every must be >= 0, got {check_every}")
+        if log_every < 1:
+            raise Error(f"log_every must be >= 1, got {log_every}")
         self.samples = samples
         self._parameters: List[torch.Tensor] = []  # in the order of the engine's layout
         self._check_every = check_every
@@ -100,28 +130,79 @@ class Session:
         self._momentum: Optional[float] = None
         self._take_over_momentum()
         self._peers = Peers(process_group, timeout)
-        for warning in _engine.check_options(self._options, self._peers.size):
+        unsure = [unknown_kind(optimizer)] if optimizer is not None and kind_of(optimizer) is None else []
+        for warning in unsure + _engine.check_options(self._options, self._peers.size):
             if self._peers.rank == 0:
                 warnings.warn(f"gravac: {warning}", stacklevel=4)
         # The engine waits on a thread of its own, so that Ctrl-C reaches this one.
-        self._thread = concurrent.futures.ThreadPoolExecutor(1, "gravac")
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, _THREAD)
         self._ending: Optional[concurrent.futures.Future] = None  # of a step whose means were handed out already
         self._failed: Optional[BaseException] = None  # how such a step ended
         self._ender: Optional[int] = None  # the thread that ends it
         self._engine: Any = None
         self._to_load: Optional[State] = None
+        self._closed = False
+        self._process = os.getpid()  # whose threads and connections these are
+        _open_sessions.add(self)
         self._rate_dropped = False  # learning_rate_dropped() was called before there was an engine
         if optimizer is not None and self._hands_over():
             attach(optimizer, self)
 
+    def close(self) -> None:
+        """Gives back threads, connections and memory. After that only report() may be used.
+
+        To be called between two steps; ranks may do it at different times. Dropping the object does the same, and so
+        does the end of the process.
+        """
+        try:
+            if self._unusable() is None:
+                self._join()
+        finally:
+            self._release()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
     def __del__(self) -> None:
-        if not hasattr(self, "_thread"):
+        self._release()
+
+    def _release(self) -> None:
+        """Never raises, and never waits for other ranks."""
+        if not hasattr(self, "_process") or self._closed:
+            return  # the constructor has failed, or there is nothing left to do
+        self._closed = True
+        _open_sessions.discard(self)
+        if os.getpid() != self._process:
+            # The threads did not come along in the fork, and the parent still uses the connections.
+            _engine.keep_for_good(self)
             return
-        if self._peers.busy():
+        busy = self._peers.busy()
+        self._peers.cancel()
+        self._thread.shutdown(wait=not busy and not threading.current_thread().name.startswith(_THREAD))
+        if busy:
             # After Ctrl-C or an error: torch may still write into the gradients and into the engine's memory.
             _engine.keep_for_good(self)
-        self._peers.cancel()
-        self._thread.shutdown(wait=False)
+            return
+        self._engine = None
+        self._peers.close()
+        if isinstance(self._log, FolderLog):
+            self._log.close()
+
+    def _unusable(self) -> Optional[str]:
+        """Why this cannot be used any more, if so."""
+        if self._closed:
+            return "it was closed; make a new one"
+        if os.getpid() != self._process:
+            return f"it belongs to process {self._process}; a forked process has to make its own"
+        return None
+
+    def _check_usable(self) -> None:
+        reason = self._unusable()
+        if reason is not None:
+            raise Error(f"{type(self).__name__}: {reason}")
 
     def _take_over_momentum(self) -> None:
         if "weight-decay" in self._options:
@@ -154,10 +235,14 @@ class Session:
 
     def _begin_step(self) -> None:
         """Follows the optimizer and the loss scale."""
+        self._check_usable()
         if self._momentum is not None and self._optimizer is not None:
             now = momentum_of(self._optimizer)
             if now != self._momentum:
-                raise Error(f"memory momentum: the optimizer's momentum is {now} now and was {self._momentum}")
+                raise Error(
+                    f"memory momentum: the optimizer's momentum has changed from {self._momentum} to {now}; leave it"
+                    ' constant (OneCycleLR: cycle_momentum=False), or use memory="residual"'
+                )
         self._follow_scale()
         self._follow_rates()
 
@@ -199,6 +284,7 @@ class Session:
     def _join(self) -> None:
         """Waits for the end of the last step, if its means were handed out before: it must come before anything else
         that is asked of the engine. Raises what went wrong."""
+        self._check_usable()
         if self._ending is None or self._ender == threading.get_ident():
             return
         try:
@@ -210,13 +296,15 @@ class Session:
         if self._failed is not None:
             raise self._failed
 
-    def _check_parameters(self, parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module]) -> None:
-        """Every so many steps: Error, on all ranks, if parameters are not equal to the bit on all of them."""
+    def _check_parameters(
+        self, parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module], stepping: Callable[[], bool]
+    ) -> None:
+        """Every so many steps: Error, on all ranks, if parameters are not equal to the bit on all ranks that step."""
         if self._check_every == 0 or self._steps == 0 or self._steps % self._check_every != 0:
             return
         arrays = [p.detach().cpu().contiguous() for p in parameters]  # no copy of what is there already
         places = [(array.data_ptr(), array.numel() * array.element_size()) for array in arrays]
-        ranks = self._wait_for(self._engine.compare, places)
+        ranks = self._wait_for(self._engine.compare, places, stepping())
         if ranks:
             raise Error(_difference(ranks, _names(parameters, model), self._check_every))
 
@@ -288,7 +376,8 @@ class Session:
 
     def report(self) -> Report:
         """What the last step was like."""
-        self._join()
+        if self._unusable() is None:
+            self._join()
         if self._report is None:
             raise Error("report: no step has been taken yet")
         return self._report
@@ -319,12 +408,12 @@ class Session:
     def state_dict(self) -> State:
         """All state of this rank, between steps: tensors, numbers and text. Save one per rank."""
         self._join()
-        if self._engine is None:
-            if self._to_load is not None:
-                return dict(self._to_load)
-            raise Error("state: no step has been taken yet")
+        if self._engine is None and self._to_load is not None:
+            return dict(self._to_load)
         scale = torch.tensor(self._scale or 1.0, dtype=torch.float64)  # torch 1.13 reads no plain floats safely
         state: State = {"gravac": _STATE_VERSION, "loss scale": scale}
+        if self._engine is None:  # before the first step there are only options
+            return {**state, **{_OPTION + name: value for name, value in self._resolved().items()}}
         for name, value in self._engine.save().items():
             if isinstance(value, bytearray):
                 value = torch.frombuffer(value, dtype=torch.float32) if len(value) else torch.empty(0)
@@ -338,14 +427,21 @@ class Session:
 
         Takes the states of all ranks, too, as a list by rank, if there is now another number of them:
         what waits is dealt out so that its sum over ranks is preserved. Error for the state of another
-        rank, number of ranks, model or configuration.
+        rank, number of ranks, model or configuration. A state from before the first step starts anew.
         """
         self._join()
         self._peers.meet()
-        states = [state] if isinstance(state, Mapping) else list(state)
+        states = list(state) if isinstance(state, (list, tuple)) else [state]
         for one in states:
+            if not isinstance(one, Mapping):
+                raise Error(f"state must be what state_dict() returned, got {type(one).__name__}")
             if one.get("gravac") != _STATE_VERSION:
                 raise Error(f"state: version {one.get('gravac')} found, {_STATE_VERSION} expected")
+            self._check_options(one)
+        if not all(_STEPS in one for one in states):
+            self._to_load, self._steps = None, 0
+            self._start_anew()
+            return
         whole = dict(states[0])
         if len(states) == self._peers.size and len(states) > 1:
             whole = dict(states[self._peers.rank])
@@ -356,9 +452,28 @@ class Session:
             there = whole.get(f"fact/{fact}")
             if there != str(here):
                 raise Error(f"checkpoint: {fact} is {there} there and {here} here")
+        whole.update((_OPTION + name, value) for name, value in self._resolved().items())
         self._to_load = whole
         if self._engine is not None:
             self._load_now()
+
+    def _start_anew(self) -> None:
+        """Forgets all steps."""
+        raise NotImplementedError
+
+    def _resolved(self) -> Dict[str, str]:
+        """The options of the engine, by name, with defaults filled in."""
+        return _engine.resolved_options(self._options)
+
+    def _check_options(self, state: State) -> None:
+        """Error if the state was saved with other options; what it does not name had its default."""
+        saved = {name[len(_OPTION) :]: value for name, value in state.items() if name.startswith(_OPTION)}
+        given = {name: value for name, value in saved.items() if value != _NOT_SET}
+        theirs, ours = _engine.resolved_options(given), self._resolved()
+        for name, value in ours.items():
+            # The start may have been meant for a run of another length. Early versions did not save the optimizer.
+            if theirs[name] != value and name != "start-steps" and (name != "optimizer" or name in saved):
+                raise Error(f"state: it was saved with {name} {theirs[name]}, and {name} is {value} here")
 
     def _load_now(self) -> None:
         """Loads what load_state_dict() was given into the engine. A state that is refused is forgotten."""
@@ -401,8 +516,6 @@ class Stage:
     """A run of gradients as floats in main memory: in place where they are that already, else a copy."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        if tensor.layout != torch.strided:
-            raise Error(f"gradient: {tensor.layout} found, a dense tensor expected")
         self.tensor = tensor
         in_place = tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous()
         self.floats = tensor if in_place else tensor.detach().to("cpu", torch.float32).contiguous()
@@ -427,12 +540,14 @@ def _names(parameters: Sequence[torch.Tensor], model: Optional[torch.nn.Module])
 
 def _difference(ranks: List[List[int]], names: List[str], check_every: int) -> str:
     """What to say if the hashes of parameters, by rank, are not all equal."""
-    number, here = next((i, hashes) for i, hashes in enumerate(zip(*ranks)) if len(set(hashes)) > 1)
+    compared = [rank for rank, hashes in enumerate(ranks) if hashes]
+    columns = zip(*(ranks[rank] for rank in compared))
+    number, here = next((i, hashes) for i, hashes in enumerate(columns) if len(set(hashes)) > 1)
     usual = max(here, key=here.count)  # of equally frequent ones the first
-    others = [rank for rank, found in enumerate(here) if found != usual]
+    others = [rank for rank, found in zip(compared, here) if found != usual]
     return (
         f"parameters differ: {named(others)} {'has' if len(others) == 1 else 'have'} another {names[number]} than"
-        f" rank {here.index(usual)} (compared every {check_every} steps; check_every=0 turns this off)"
+        f" rank {compared[here.index(usual)]} (compared every {check_every} steps; check_every=0 turns this off)"
     )
 
 
@@ -453,3 +568,10 @@ def described(
         )
         for i, p in enumerate(parameters)
     ]
+
+
+@atexit.register
+def _release_all() -> None:
+    """Before Python takes its modules apart, while threads can still end."""
+    for session in list(_open_sessions):
+        session._release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import os
 from typing import Any, Callable, Dict, Iterable, List, Optional, Union
 
@@ -9,9 +10,21 @@ import torch
 
 from . import _engine
 from ._engine import Error
-from ._session import Option, Report, Session, described
+from ._session import Option, Report, Session, described, expect_model
 
 Parameters = Union[torch.nn.Module, Iterable[torch.Tensor]]
+
+
+def _parameters_of(model: Parameters) -> List[torch.Tensor]:
+    if isinstance(model, torch.nn.Module):
+        return list(model.parameters())
+    if not isinstance(model, collections.abc.Iterable):
+        expect_model("Aggregator", model)
+    parameters = list(model)
+    for one in parameters:
+        if not isinstance(one, torch.Tensor):
+            raise Error(f"Aggregator: expected a model or its parameters, got {type(one).__name__} among them")
+    return parameters
 
 
 class Aggregator(Session):
@@ -42,16 +55,21 @@ class Aggregator(Session):
         log_every: int = 10,
         **options: Option,
     ) -> None:
+        model = model_or_parameters if isinstance(model_or_parameters, torch.nn.Module) else None
+        everything = _parameters_of(model_or_parameters)
         super().__init__(process_group=process_group, timeout=timeout, check_every=check_every, samples=samples,
                          optimizer=optimizer, scaler=scaler, log=log, log_every=log_every,
                          options=options)  # fmt: skip
         if self._peers.size == 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1 and not self._peers.found:
             raise Error("aggregator: WORLD_SIZE is above 1; call torch.distributed.init_process_group first")
-        model = model_or_parameters if isinstance(model_or_parameters, torch.nn.Module) else None
-        everything = list(model.parameters() if model is not None else model_or_parameters)  # type: ignore
         self._parameters = [p for p in everything if p.requires_grad]
         if not self._parameters:
             raise Error("aggregator: no parameter that wants a gradient")
+        if any(hasattr(p, "placements") for p in everything):
+            raise Error(
+                "Aggregator: the parameters are DTensors (FSDP2 or tensor parallelism), whose gradients torch"
+                " averages itself; use DistributedDataParallel with gravac_hook instead of fully_shard()"
+            )
         with torch.no_grad():
             for tensor in everything + list(model.buffers() if model is not None else []):
                 self._peers.broadcast(tensor.data)
@@ -63,16 +81,19 @@ class Aggregator(Session):
             self._places.append(self._run[at : at + p.numel()].view(p.shape).data)
             at += p.numel()
         self._model = model
-        layout = described(self._parameters, model)
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        layout = described(self._parameters, self._model)
         self._engine = self._wait_for(_engine.Engine, layout, None, self._options, self._peers, self._check_every)
 
     def aggregate(self, samples: Optional[float] = None) -> Report:
         """One step: to be called on all ranks, after backward. Returns what it was like."""
         self._begin_step()
-        self._check_parameters(self._parameters, self._model)
+        self._check_parameters(self._parameters, self._model, lambda: True)
         with torch.no_grad():
-            for p, place in zip(self._parameters, self._places):
-                self._collect(p, place)
+            for i, (p, place) in enumerate(zip(self._parameters, self._places)):
+                self._collect(i, p, place)
         self._engine.ready(0, self._run.data_ptr(), self._run.numel())
         line = self._wait_for(self._engine.finish, self.samples if samples is None else samples)
         with torch.no_grad():
@@ -86,12 +107,15 @@ class Aggregator(Session):
         for p, place in zip(self._parameters, self._places):
             self._hand_out(p, place)
 
-    @staticmethod
-    def _collect(p: torch.Tensor, place: torch.Tensor) -> None:
+    def _collect(self, number: int, p: torch.Tensor, place: torch.Tensor) -> None:
         if p.grad is None:
             place.zero_()  # no gradient in this step
         elif p.grad.layout != torch.strided:
-            raise Error(f"gradient: {p.grad.layout} found, a dense tensor expected")
+            name = described(self._parameters, self._model)[number][0]
+            raise Error(
+                f"Aggregator: the gradient of '{name}' is sparse; make its layer with sparse=False, or use"
+                " DistributedDataParallel with gravac_hook, which sums sparse gradients without compression"
+            )
         elif p.grad.data_ptr() != place.data_ptr():
             place.copy_(p.grad)
 
@@ -118,6 +142,8 @@ class Optimizer(torch.optim.Optimizer):
     def __init__(
         self, optimizer: torch.optim.Optimizer, model_or_parameters: Optional[Parameters] = None, **options: Any
     ) -> None:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise Error(f"Optimizer: the first argument must be the optimizer, got {type(optimizer).__name__}")
         if options.get("scaler") is not None:
             raise Error("optimizer: scaler= found; with a GradScaler use Aggregator, before scaler.step()")
         if model_or_parameters is None:
@@ -148,6 +174,10 @@ class Optimizer(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         raise Error("optimizer: parameters are fixed; make a new one")
+
+    def close(self) -> None:
+        """Gives back threads, connections and memory. The optimizer inside can still be used."""
+        self.aggregator.close()
 
     def state_dict(self) -> Dict[str, Any]:
         """The optimizer's state and GraVAC's, of this rank."""

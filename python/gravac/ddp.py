@@ -7,10 +7,20 @@ import torch.distributed as dist
 
 from . import _engine
 from ._engine import Error
-from ._session import Option, Session, Stage, State, described
+from ._session import Option, Session, Stage, State, described, expect_model
 
 # DDP may cut its buckets anew once, between the first step and the second.
 _STEPS_TO_SETTLE = 2
+
+
+def _in_backward() -> bool:
+    """Not so on a rank that has run out of batches, for which DDP's join() calls the hook with zeros."""
+    try:
+        torch.autograd.Variable._execution_engine.queue_callback(lambda: None)  # which is refused elsewhere
+    except RuntimeError:
+        return False
+    return True
+
 
 # A bucket of this step: its parameters, their gradients, and what DDP waits for.
 Arrived = Tuple[List[torch.Tensor], Stage, torch.futures.Future]
@@ -48,11 +58,13 @@ class GravacState(Session):
         log_every: int = 10,
         **options: Option,
     ) -> None:
+        expect_model("GravacState", model)
         super().__init__(process_group=process_group, timeout=timeout, check_every=check_every, samples=samples,
                          optimizer=optimizer, scaler=scaler, log=log, log_every=log_every,
                          options=options)  # fmt: skip
         self._model = model
         self._number: dict = {}  # of each parameter, by identity; fixed by the first step
+        self._sparse: dict = {}  # parameters with sparse gradients, by identity
         self._shape: List[List[int]] = []  # the parameters of each bucket, as the engine has them
         self._arrived: List[Arrived] = []
         self._regrouped: List[List[torch.Tensor]] = []  # gradients in buckets of a copy, if one was needed
@@ -64,14 +76,33 @@ class GravacState(Session):
                 'hook: torch._dynamo.config.optimize_ddp is "python_reducer", under which DDP gives hooks single'
                 ' gradients; leave it at its default, "ddp_optimizer"'
             )
-        index = bucket.index()
-        parameters = bucket.parameters()
-        if index == 0:
+        if bucket.index() == 0:
             self._arrived = []
             self._join()
             self._peers.meet()  # some frameworks make the state before torch.distributed is ready
             self._begin_step()
-            self._check_parameters(self._parameters, self._model)
+            everything = [*self._parameters, *self._sparse.values()]
+            self._check_parameters(everything, self._model, _in_backward)
+        is_dense = bucket.buffer().layout == torch.strided
+        future = self._take_dense(bucket) if is_dense else self._sum_sparse(bucket)
+        if bucket.is_last() and self._arrived:
+            self._finish()
+            # How a step has ended is known as soon as its last dense bucket is there.
+            last = self._arrived[-1][2]
+            ended = last if is_dense else torch.futures.collect_all([last, future])
+            return ended.then(lambda _: self._good(future))
+        return future
+
+    def _sum_sparse(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """Sparse gradients, as of nn.Embedding(sparse=True), do without the engine: as under torch's own hook."""
+        self._sparse.update((id(p), p) for p in bucket.parameters())
+        share = bucket.buffer().div_(self._peers.size)
+        work = dist.all_reduce(share, group=self._peers.given, async_op=True)
+        return work.get_future().then(lambda ended: ended.value()[0])
+
+    def _take_dense(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        parameters, index = bucket.parameters(), len(self._arrived)
+        if index == 0:
             self._early = self._steps >= _STEPS_TO_SETTLE and self._fits(0, parameters)
         stage = Stage(bucket.buffer())
         # A future that knows its GPU makes whoever takes its value wait for the copy back, which is asynchronous.
@@ -82,9 +113,6 @@ class GravacState(Session):
             if not self._fits(index, parameters):
                 raise Error(f"hook: bucket {index} has other parameters than before, in the middle of a step")
             self._engine.ready(index, *stage.address())
-        if bucket.is_last():
-            self._finish()
-            future = future.then(self._good)
         return future
 
     def _fits(self, index: int, parameters: List[torch.Tensor]) -> bool:
@@ -145,6 +173,7 @@ class GravacState(Session):
             future.set_result(stage.tensor)
 
     def _good(self, future: torch.futures.Future) -> torch.Tensor:
+        """What DDP gets in the end: the last bucket, or how the step failed."""
         if self._failed is not None:
             raise self._failed
         return future.value()
@@ -176,6 +205,9 @@ class GravacState(Session):
         self._tell_drop()
         self._follow_scale()  # this step's gradients have the scale of now, the state that of when it was saved
         self._follow_rates()
+
+    def _start_anew(self) -> None:
+        self._engine, self._shape = None, []
 
     def _runs(self) -> List[torch.Tensor]:
         """What arrived, in the engine's buckets: DDP's own, or else a copy."""
@@ -211,4 +243,6 @@ class GravacState(Session):
 # DDP looks at these annotations themselves: no `from __future__ import annotations` in this file.
 def gravac_hook(state: GravacState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """The hook for `register_comm_hook`: a bucket becomes the mean over ranks of what was sent."""
+    if not isinstance(state, GravacState):
+        raise Error(f"gravac_hook: register_comm_hook needs a GravacState, got {type(state).__name__}")
     return state._take(bucket)

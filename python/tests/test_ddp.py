@@ -175,3 +175,118 @@ def test_backward_of_a_dense_step_does_not_wait_until_ranks_agree():
     for mean, step in run(2, handed_out_early):
         assert torch.equal(mean, expected)
         assert step == 4
+
+
+def uneven(rank, options):
+    """Rank 0 runs out of batches: the weights at the end, and how a difference among the others comes out."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(20, 20)
+    wrapped, _ = hooked(model, options)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    torch.manual_seed(rank)
+    with wrapped.join():
+        for step in range(4 + 5 * rank):
+            optimizer.zero_grad()
+            wrapped(torch.randn(4, 20)).square().mean().backward()
+            optimizer.step()
+    return flat(model.parameters())
+
+
+def uneven_and_broken(rank):
+    model = torch.nn.Linear(20, 20)
+    wrapped, _ = hooked(model, dict(STATIC, check_every=3))
+    message = ""
+    with contextlib.suppress(RuntimeError), wrapped.join():
+        for step in range(4 + 5 * (rank > 0)):
+            if rank == 2 and step == 5:
+                model.weight.data[0, 0] = 7
+            try:
+                wrapped(torch.randn(4, 20)).square().mean().backward()
+            except RuntimeError as error:
+                message = f"step {step}: {error}"
+                raise
+    return message
+
+
+def test_ranks_that_run_out_of_batches_are_not_compared():
+    plain = run(3, uneven, None)
+    for options in (dict(policy="dense", check_every=2), dict(STATIC, check_every=2)):
+        found = run(3, uneven, options)
+        assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+        assert options["policy"] != "dense" or torch.allclose(found[0], plain[0], atol=1e-6)
+    _, *others = run(3, uneven_and_broken)
+    for message in others:
+        assert "step 6: " in message and "parameters differ: rank 2 has another 'weight' than rank 1" in message
+
+
+class Words(torch.nn.Module):
+    """Two layers with sparse gradients among dense ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Embedding(50, 8, sparse=True)
+        self.second = torch.nn.Linear(8, 30)
+        self.third = torch.nn.EmbeddingBag(20, 8, sparse=True, mode="sum")
+        self.last = torch.nn.Linear(38, 4)
+
+    def forward(self, words):
+        return self.last(torch.cat([self.second(self.first(words)), self.third(words[:, None] % 20)], 1))
+
+
+def sparse(rank, options, make):
+    """The gradients of five steps: of sparse layers, and of dense ones."""
+    torch.manual_seed(0)
+    model = make()
+    wrapped, state = hooked(model, options)
+    torch.manual_seed(rank)
+    layers = [layer for layer in model.modules() if getattr(layer, "sparse", False)]
+    others = [p for p in model.parameters() if all(p is not layer.weight for layer in layers)]
+    steps = []
+    for _ in range(5):
+        model.zero_grad()
+        wrapped(torch.randint(0, 50, (6,))).square().sum().backward()
+        assert all(layer.weight.grad.is_sparse for layer in layers)
+        found = flat(layer.weight.grad.to_dense() for layer in layers)
+        steps.append((found, flat(p.grad for p in others) if others else torch.zeros(1)))
+    if state is not None and others:
+        assert state.report()["step"] == 4 and "third.weight" not in str(state.state_dict().keys())
+    return steps
+
+
+def sparse_gradients(rank):
+    only = lambda: torch.nn.Embedding(50, 8, sparse=True)
+    for make in (Words, only):
+        plain = sparse(rank, None, make)
+        for options in (dict(policy="dense", check_every=2), dict(STATIC, check_every=2), dict()):
+            for step, (ours, theirs) in enumerate(zip(sparse(rank, options, make), plain)):
+                assert torch.allclose(ours[0], theirs[0], atol=1e-6), (options, step)
+                assert options.get("policy") != "dense" or torch.allclose(ours[1], theirs[1], atol=1e-5), step
+
+
+def test_sparse_gradients_are_summed_as_under_plain_ddp():
+    run(2, sparse_gradients)
+
+
+def sparse_and_lost(rank):
+    """In dense step 3, and in a compressed one, ranks cannot agree: an error then, or after the dense one later."""
+    messages = []
+    for options in (dict(policy="dense"), STATIC):
+        wrapped, state = hooked(Words(), options)
+        with contextlib.suppress(RuntimeError):
+            for step in range(5):
+                if step == 3:
+                    state.report()
+                    state._peers.all_gather = lambda *_: ([1 - rank], False, 0.5, "the line was cut")
+                try:
+                    wrapped(torch.randint(0, 50, (6,))).sum().backward()
+                except RuntimeError as error:
+                    messages.append(str(error))
+                    raise
+    return messages
+
+
+def test_errors_come_out_of_steps_with_sparse_gradients():
+    for rank, messages in enumerate(run(2, sparse_and_lost)):
+        assert len(messages) == 2
+        for message in messages:
+            assert f"rank {1 - rank} of 2 does not answer" in message and "(step 3, " in message, messages

@@ -230,6 +230,41 @@ def test_outside_of_step_the_optimizer_has_the_users_values_only():
     assert trained.optimizer.state_dict()["param_groups"] == before
 
 
+def saved_in_step(optimizer, take_steps):
+    """The groups that are saved within steps: by hooks if torch has them, and always by a closure and a state."""
+    saved = []
+    keep = lambda *_: saved.append(copy.deepcopy(optimizer.state_dict()["param_groups"]))
+    inner = optimizer.state[optimizer.param_groups[0]["params"][0]]
+
+    class Buffer(dict):  # of a parameter: torch asks it in the middle of a step
+        def get(self, *arguments):
+            keep()
+            return super().get(*arguments)
+
+    optimizer.state[optimizer.param_groups[0]["params"][0]] = Buffer(inner)
+    if hasattr(optimizer, "register_step_post_hook"):
+        optimizer.register_step_pre_hook(keep)
+        optimizer.register_step_post_hook(keep)
+    take_steps()
+    return saved
+
+
+@pytest.mark.parametrize("sgd", [{}, {"nesterov": True, "weight_decay": 0.1}], ids=str)
+def test_a_state_saved_in_the_middle_of_a_step_has_the_users_values(sgd):
+    def steps(optimizer_given):
+        trained = Trained("aggregator", sgd, STATIC, optimizer_given)
+        for step in range(4):
+            if step > 0:
+                trained.optimizer.step()
+            trained.backward(gradients_of(0, step, True))
+        saved = saved_in_step(trained.optimizer, trained.optimizer.step)
+        return saved, trained.optimizer.state_dict()["param_groups"], flat(trained.buffers())
+
+    (saved, after, buffers), (_, expected, plain) = steps(True), steps(False)
+    assert after == expected and saved and all(groups == expected for groups in saved)
+    assert not torch.equal(buffers, plain)  # the step itself went by the momentum handed over
+
+
 def test_copies_of_the_optimizer_are_plain():
     trained = Trained("aggregator", {}, STATIC)
     for twin in (copy.deepcopy(trained.optimizer), pickle.loads(pickle.dumps(trained.optimizer))):
@@ -310,8 +345,8 @@ def test_other_optimizers_are_not_changed(name):
     assert not hasattr(optimizer, _hand_over._SESSION)
     model(gradients_of(0, 0, True)).backward()
     aggregator.aggregate()
-    known = aggregator.state_dict().get("fact/option optimizer")
-    assert known == (None if name == "RMSprop" else "adam")
+    known = aggregator.state_dict()["fact/option optimizer"]
+    assert known == ("unknown" if name == "RMSprop" else "adam")
 
 
 def test_a_subclass_of_sgd_is_not_changed():
@@ -326,6 +361,61 @@ def test_a_subclass_of_sgd_is_not_changed():
         gravac.Aggregator(model, optimizer=optimizer, effective_momentum=0.5)
     with pytest.raises(gravac.Error, match="effective_momentum needs optimizer="):
         gravac.Aggregator(model, effective_momentum=0.5)
+
+
+class Accelerated(torch.optim.Optimizer):
+    """As Accelerate wraps an optimizer."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def step(self):
+        self.optimizer.step()
+
+
+class Lightning:
+    """As Lightning does."""
+
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+
+    def step(self):
+        self._optimizer.step()
+
+
+@pytest.mark.parametrize("wrap", [Accelerated, Lightning, lambda inner: Lightning(Accelerated(inner))])
+def test_a_wrapped_optimizer_is_served(wrap):
+    def weights(wrap):
+        torch.manual_seed(0)
+        model = Fed()
+        optimizer = wrap(torch.optim.SGD(model.parameters(), 0.01, momentum=0.9))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            aggregator = gravac.Aggregator(model, optimizer=optimizer, **STATIC)
+        for step in range(4):
+            aggregator.zero_grad()
+            model(gradients_of(0, step, True)).backward()
+            aggregator.aggregate()
+            optimizer.step()
+        return flat(model.parameters())
+
+    assert torch.equal(weights(wrap), weights(lambda inner: inner))
+
+
+def warned_of(rank, name):
+    model = Fed()
+    optimizer = Accelerated(getattr(torch.optim, name)(model.parameters(), 0.01))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        gravac.Aggregator(model, optimizer=optimizer, policy="static", factor=8, compressor="quantise")
+    return [str(one.message) for one in found if "gravac" in str(one.message)]
+
+
+def test_rank_0_warns_of_an_optimizer_of_no_known_kind():
+    results = run_each(2, warned_of, {"RMSprop": ["RMSprop"], "AdamW": ["AdamW"], "SGD": ["SGD"]})
+    (message,), others = results["RMSprop"]
+    assert message.startswith("gravac: optimizer RMSprop is none of torch.optim's SGD, Adam, ") and others == []
+    assert results["AdamW"] == results["SGD"] == [[], []]
 
 
 def scaled(fused):

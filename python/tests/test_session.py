@@ -1,6 +1,7 @@
 """What is kept and told: state, momentum, the loss scale, options, reports."""
 
 import copy
+import datetime
 import io
 import json
 import time
@@ -152,7 +153,7 @@ def with_momentum(rank, kind):
         assert torch.allclose(buffers, update, atol=1e-2), step
     assert torch.allclose(flat(under.parameters), flat(plain.parameters), atol=1e-3)
     under.optimizer.param_groups[0]["momentum"] = 0.5
-    with pytest.raises(RuntimeError, match="momentum is 0.5 now and was 0.9"):
+    with pytest.raises(RuntimeError, match="momentum has changed from 0.9 to 0.5; leave it constant"):
         under.step(gradients_of(rank, 0))
 
 
@@ -179,8 +180,15 @@ def refusal(options):
         (dict(policy="static", factor=0.5), "factor: 0.5 found, a number >= 1 expected"),
         (dict(policy="gravac", epsilon=1.5), "epsilon 1.5"),
         (dict(policy="gravac", factor_min=100, factor_max=10), "100"),
-        (dict(timeout=0), "timeout 0 found"),
-        (dict(check_every=-1), "check_every -1 found"),
+        (dict(timeout=0), "timeout must be > 0 s, got 0 s"),
+        (dict(check_every=-1), "check_every must be >= 0, got -1"),
+        (dict(check_every="1"), "check_every must be a number of steps, got str"),
+        (dict(log_every=0), "log_every must be >= 1, got 0"),
+        (dict(timeout=datetime.timedelta(1)), "timeout must be a number of seconds, got timedelta"),
+        (dict(samples="8"), "samples must be a number, got str"),
+        (dict(scaler=1024.0), "scaler must be a GradScaler, got float"),
+        (dict(process_group=[0, 1]), "process_group must be a process group, got list"),
+        (dict(optimizer=[1]), "optimizer must be a torch.optim.Optimizer, got list"),
         (dict(weight_decay=0.1), "it stays with the optimizer"),
         (dict(memory="momentum"), "optimizer= is missing"),
         (dict(exchange="shared"), "shared positions need a compressor"),
@@ -189,6 +197,25 @@ def refusal(options):
 def test_refuses_options_as_the_library_does(options, message):
     found = refusal(options)
     assert message in found and "\n" not in found
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda model, sgd: gravac.GravacState(sgd), "GravacState: the first argument must be the model; write opt"),
+        (lambda model, sgd: gravac.GravacState([1]), "GravacState: model must be a torch.nn.Module, got list"),
+        (lambda model, sgd: gravac.Aggregator(sgd), "Aggregator: the first argument must be the model"),
+        (lambda model, sgd: gravac.Aggregator(7), "Aggregator: model must be a torch.nn.Module, got int"),
+        (lambda model, sgd: gravac.Aggregator(model.named_parameters()), "got tuple among them"),
+        (lambda model, sgd: gravac.Optimizer(model, sgd), "the first argument must be the optimizer, got Fed"),
+        (lambda model, sgd: gravac.gravac_hook(sgd, None), "register_comm_hook needs a GravacState, got SGD"),
+        (lambda model, sgd: gravac.Aggregator(model).load_state_dict(None), "state must be what state_dict"),
+    ],
+)
+def test_refuses_arguments_of_wrong_types(make, message):
+    model = Fed()
+    with pytest.raises(gravac.Error, match=message):
+        make(model, torch.optim.SGD(model.parameters(), 0.1))
 
 
 @pytest.mark.parametrize(
@@ -400,11 +427,75 @@ def test_works_alone_without_a_process_group(monkeypatch):
         alone()
 
 
-def test_has_nothing_to_report_or_save_before_the_first_step():
+def test_has_nothing_to_report_before_the_first_step():
     with pytest.raises(gravac.Error, match="no step has been taken yet"):
         gravac.GravacState().report()
-    with pytest.raises(gravac.Error, match="no step has been taken yet"):
-        gravac.GravacState().state_dict()
+
+
+def saved_before_the_first_step(rank, kind):
+    """A state from before the first step is loaded before it, and after some: both start anew."""
+    found = []
+    options = dict(STATIC, granularity="layer", values="fp32")  # DDP's buckets, which change, do not matter then
+    saved = through_file(Fixture(kind, 0.9, **options).state.state_dict())
+    for steps_before in (None, 0, 3):
+        fixture = Fixture(kind, 0.9, **options)
+        for step in range(steps_before or 0):
+            fixture.backward(gradients_of(rank, 10 + step))
+        if steps_before is not None:
+            fixture.state.load_state_dict(saved)
+            again = [saved, saved] if kind == "hook" else fixture.state.state_dict()
+            fixture.state.load_state_dict(again)
+        found.append([fixture.step(gradients_of(rank, step)) for step in range(3)])
+        assert fixture.state.report()["step"] == 2
+    expected, *others = map(torch.stack, found)
+    assert all(torch.equal(one, expected) for one in others)
+    with pytest.raises(gravac.Error, match="state: it was saved with factor 10, and factor is 5 here"):
+        Fixture(kind, **dict(options, factor=5)).state.load_state_dict(saved)
+
+
+def test_a_state_saved_before_the_first_step_can_be_loaded():
+    run_each(2, saved_before_the_first_step, {kind: [kind] for kind in KINDS})
+
+
+SKEWED = [  # an option, its value, its default, and what else is given
+    ("factor", 500, "not set", {}),
+    ("hand-over", "as-is", "momentum", {}),
+    ("feedback", "false", "true", {}),
+    ("epsilon", 0.99, "0.7", dict(policy="gravac")),
+    ("values", "fp16", "not set", {}),
+    ("momentum", 0.5, "0.9", dict(memory="momentum")),
+    ("seed", 1, "0", {}),
+]
+
+
+@pytest.mark.parametrize("name, value, default, others", SKEWED)
+def test_a_state_saved_with_other_options_is_refused_in_both_directions(name, value, default, others):
+    def made(**more):
+        return Fixture("aggregator", **{"policy": "static", **others, **more}).state
+
+    given, left_out = made(**{name.replace("-", "_"): value}), made()
+    with pytest.raises(gravac.Error, match=f"state: it was saved with {name} {value}, and {name} is {default} here"):
+        left_out.load_state_dict(through_file(given.state_dict()))
+    with pytest.raises(gravac.Error, match=f"state: it was saved with {name} {default}, and {name} is {value} here"):
+        given.load_state_dict(through_file(left_out.state_dict()))
+
+
+def test_options_that_say_the_default_are_as_good_as_none():
+    said = dict(STATIC, epsilon=0.70, factor_max="1000.0", feedback=True, threads=2, start_steps=7)
+    for there, here in ((STATIC, said), (said, STATIC)):
+        Fixture("aggregator", **here).state.load_state_dict(Fixture("aggregator", **there).state.state_dict())
+
+
+def test_a_state_of_an_earlier_version_names_only_the_options_given():
+    state = Fixture("aggregator", **STATIC).state.state_dict()
+    given = ("policy", "factor", "exchange")
+    for name in [name for name in state if name.startswith("fact/option ")]:
+        if name[len("fact/option ") :] not in given:
+            del state[name]
+    state["fact/option factor"] = "10.0"
+    Fixture("aggregator", **STATIC).state.load_state_dict(state)
+    with pytest.raises(gravac.Error, match="saved with feedback true, and feedback is false here"):
+        Fixture("aggregator", **STATIC, feedback=False).state.load_state_dict(state)
 
 
 def state_before_group(rank, store):

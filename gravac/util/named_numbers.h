@@ -1,0 +1,57 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "gravac/util/require.h"
+
+namespace gravac {
+
+// State as numbers with names, for checkpoints and for people.
+using NamedNumbers = std::vector<std::pair<std::string, std::vector<double>>>;
+
+// Counters in a state are below this: doubles count exactly up to 2^53 = 9.007e15.
+inline constexpr double kManySteps = 9e15;
+
+// Reads them with checks; its Errors name the owner.
+class NumberReader {
+ public:
+  NumberReader(std::string owner, const NamedNumbers& state) : owner_(std::move(owner)), state_(state) {}
+
+  // The numbers called `name`. Throws Error unless all are finite, and there are `size` of them if that is
+  // given.
+  const std::vector<double>& numbers(std::string_view name, std::optional<std::size_t> size = {}) const {
+    for (const auto& [key, values] : state_) {
+      if (key != name) continue;
+      require(values.size() == size.value_or(values.size()), owner_, ": state has ", values.size(),
+              " numbers for '", name, "', expected ", size.value_or(0));
+      for (const double value : values) {
+        require(std::isfinite(value), owner_, ": state has ", value, " for '", name, "'");
+      }
+      return values;
+    }
+    throw Error(owner_ + ": state has no '" + std::string(name) + "'");
+  }
+  bool has(std::string_view name) const {
+    return std::ranges::any_of(state_, [&](const auto& entry) { return entry.first == name; });
+  }
+  double number(std::string_view name) const { return numbers(name, 1)[0]; }
+  // The number called `name`. Throws Error unless it is a whole number from 0 to below `limit`.
+  std::size_t index(std::string_view name, double limit) const {
+    const double value = number(name);
+    require(value >= 0 && value < limit && value == std::floor(value), owner_, ": state has ", value,
+            " for '", name, "', expected a whole number below ", limit);
+    return static_cast<std::size_t>(value);
+  }
+
+ private:
+  std::string owner_;
+  const NamedNumbers& state_;
+};
+
+}  // namespace gravac
