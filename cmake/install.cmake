@@ -30,6 +30,7 @@ set(public_headers
   policy/policy.h            # policies and their options
   util/clock.h
   util/layout.h              # the parameters of a model
+  util/named_numbers.h
   util/names.h
   util/options.h
   util/require.h             # Error

@@ -181,15 +181,26 @@ void EngineBase::close(const Agreed<Verdict>& verdict, const Agreed<Order>& orde
   report.residual_norm = std::sqrt(sum);
 }
 
+void EngineBase::add_mean(const Part& part) {
+  each_segment(part, [&](const Segment& segment, std::size_t begin) {
+    overshoot_.add(segment.begin, part.gradient.subspan(begin, segment.size));
+  });
+}
+
+void EngineBase::watch_mean_early(const Part& part) {
+  if (!round_.policy().watches_overshoot()) return;
+  add_mean(part);
+  watched_early_ = true;
+}
+
 // Only an SGD that uses less than its momentum takes longer steps. What the user has chosen stays as it is.
 // Policies that keep to safe settings while steps overshoot want to know of all steps.
 void EngineBase::watch_overshoot(StepReport& report) {
   const bool for_policy = report.finite && round_.policy().watches_overshoot();
+  const bool watched = std::exchange(watched_early_, false);
   if (report.momentum.share == 1 && !for_policy) return overshoot_.skip();
   for (const Part& part : parts_) {
-    each_segment(part, [&](const Segment& segment, std::size_t begin) {
-      overshoot_.add(segment.begin, part.gradient.subspan(begin, segment.size));
-    });
+    if (!watched) add_mean(part);
   }
   overshoot_.end();
   if (for_policy) round_.policy().overshoots(overshoot_.extent());

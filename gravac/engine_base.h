@@ -58,6 +58,9 @@ class EngineBase : public Engine {
   Request request_for(Part& part, Send expected);
   // A part's gradient of this step, which is good, for policies that watch gradients. Before close().
   void watch(const Part& part, std::span<const float> raw);
+  // For policies that watch how steps overshoot: a mean that the caller may use, and change, before close().
+  // All parts of a step, in their order, or none.
+  void watch_mean_early(const Part& part);
   // The step is over: policies, codecs and the report are told.
   void close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, const Traffic& traffic,
              double samples, double hideable, StepReport& report);
@@ -83,11 +86,13 @@ class EngineBase : public Engine {
   std::size_t compressor_ = 0;  // of the codecs, by number
   bool proven_ = false;         // all ranks' state was equal, and has not been loaded since
   Overshoot overshoot_;
+  bool watched_early_ = false;  // this step's means, by watch_mean_early()
   std::vector<double> rates_;  // of each segment: the learning rate that its residual suits; 0: not known
   std::vector<std::unique_ptr<Codec>> make_codecs(std::size_t compressor) const;
   template <class Visit>
   void each_segment(const Part& part, const Visit& visit) const;
   std::vector<float> gather_memory(std::size_t number);
+  void add_mean(const Part& part);
   void watch_overshoot(StepReport& report);
 };
 

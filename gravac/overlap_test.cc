@@ -475,6 +475,51 @@ TEST(Overlap, DoesNotTouchFinalMeansWhenTheStepEnds) {
   });
 }
 
+// Dense steps only, in which it watches how far they overshoot.
+class Watching final : public Policy {
+ public:
+  explicit Watching(std::vector<double>& extents) : extents_(extents) {}
+  std::string_view name() const override { return "watching"; }
+  std::optional<Plan> plan() const override { return std::nullopt; }
+  Send decide(const Energy&) override { return Send::dense; }
+  void record(const Outcome&) override {}
+  bool watches_overshoot() const override { return true; }
+  void overshoots(double extent) override { extents_.push_back(extent); }
+  PolicyState save() const override { return {}; }
+  void load(const PolicyState&) override {}
+  std::unique_ptr<Policy> clone() const override { return std::make_unique<Watching>(*this); }
+
+ private:
+  std::vector<double>& extents_;
+};
+
+// By the end of the step the caller may have changed them, on each rank in another way: the next backward may
+// have begun. Ranks must not watch what is theirs alone.
+TEST(Overlap, WatchesFinalMeansBeforeTheCallerGetsThem) {
+  std::vector<std::vector<double>> extents(2 * kRanks);
+  for (const bool changes : {false, true}) {
+    run_ranks(kRanks, [&](Comm& comm) {
+      std::vector<double>& mine = extents[2 * comm.rank() + (changes ? 1 : 0)];
+      Overlapped dense({std::make_unique<Watching>(mine), {}}, comm, make_buckets(layout(), 4000));
+      for (std::size_t step = 0; step < 6; ++step) {
+        std::vector<float> gradient = gradient_of(comm.rank(), 0);
+        for (float& g : gradient) g *= step % 2 == 0 ? 1.0f : -0.5f;  // back and forth: it overshoots
+        for (std::size_t b = 0; b < dense.buckets.size(); ++b) {
+          dense.overlap.ready(b, dense.parts[b] = gather(gradient, dense.buckets[b]));
+        }
+        for (std::size_t b = 0; b < dense.buckets.size(); ++b) {
+          dense.overlap.wait(b);
+          if (changes) std::ranges::fill(dense.parts[b], static_cast<float>(comm.rank()) + 1);
+        }
+        dense.overlap.finish(1);
+      }
+    });
+  }
+  ASSERT_EQ(extents[0].size(), 6);
+  EXPECT_LT(extents[0].back(), 0.9);
+  for (const std::vector<double>& one : extents) EXPECT_EQ(one, extents[0]);
+}
+
 // Every codec of every bucket works with the same team. (A thread that has been joined may be listed for a
 // moment longer, so other tests' threads must not be among those that are counted: run_ranks joins its own.)
 TEST(Overlap, BucketsShareOneTeamOfThreads) {

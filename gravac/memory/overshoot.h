@@ -32,7 +32,10 @@ class Overshoot {
   void add(std::size_t begin, std::span<const float> mean);
   void end();
   // The step was dense, or its numbers were bad: the next mean is compared with none.
-  void skip() { compares_ = false; }
+  void skip() {
+    compares_ = false;
+    product_ = energy_ = 0;
+  }
 
   // How far an SGD may go from all of its momentum (0) to the share that suits the compressor (1).
   double extent() const { return extent_; }
