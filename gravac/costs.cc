@@ -240,13 +240,14 @@ void CostModel::load(const NamedNumbers& state) {
   CostModel loaded = *this;
   const auto numbers = [&](const std::string& name) {
     const std::vector<double>& found = reader.numbers(name);
-    require(std::ranges::all_of(found, [](double x) { return x >= 0; }), "cost model: state has a number below 0 for '",
-            name, "'");
+    require(std::ranges::all_of(found, [](double x) { return x >= 0; }),
+            "cost model: state has a number below 0 for '", name, "'");
     return found;
   };
   each_part(loaded, [&](const std::string& name, auto& part) { part.load(numbers(name)); });
   const std::vector<double> tried = numbers("steps by route");
-  require(tried.size() == 2 * tried_.size(), "cost model: state has ", tried.size(), " numbers for 'steps by route', expected ", 2 * tried_.size());
+  require(tried.size() == 2 * tried_.size(), "cost model: state has ", tried.size(),
+          " numbers for 'steps by route', expected ", 2 * tried_.size());
   for (std::size_t route = 0; route < tried_.size(); ++route) {
     loaded.tried_[route].times = tried[2 * route];
     loaded.tried_[route].idle = tried[2 * route + 1];

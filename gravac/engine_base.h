@@ -47,7 +47,8 @@ class EngineBase : public Engine {
   // Changes to the round's compressor, if that is another than before; what is kept goes over to it. Returns
   // whether it did. Before a step.
   bool use_compressor();
-  // Compares the state of all ranks, unless they have proved that it is equal; before the exchanges of a step.
+  // Compares the state of all ranks, unless they have proved that it is equal; before the exchanges of a
+  // step.
   void prove_equal();
   bool proven() const { return proven_; }
   // Of what chooses collectives, beside the round.
@@ -87,7 +88,7 @@ class EngineBase : public Engine {
   bool proven_ = false;         // all ranks' state was equal, and has not been loaded since
   Overshoot overshoot_;
   bool watched_early_ = false;  // this step's means, by watch_mean_early()
-  std::vector<double> rates_;  // of each segment: the learning rate that its residual suits; 0: not known
+  std::vector<double> rates_;   // of each segment: the learning rate that its residual suits; 0: not known
   std::vector<std::unique_ptr<Codec>> make_codecs(std::size_t compressor) const;
   template <class Visit>
   void each_segment(const Part& part, const Visit& visit) const;

@@ -74,7 +74,7 @@ class Overlap final : public EngineBase {
   Agreed<Order> order_;
   Mode mode_ = Mode::plain_sum;
   bool proves_first_ = true;  // ranks compare their state before the first bucket leaves
-  std::vector<Trip> trips_;  // by bucket
+  std::vector<Trip> trips_;   // by bucket
   Measurement found_;
   Traffic traffic_;
   double measure_seconds_ = 0, busy_seconds_ = 0;

@@ -404,8 +404,9 @@ TEST(Overlap, SavesRoundsWhereExchangesAreQuickBesideComputing) {
       counting.operations = 0;
       std::vector<float> gradient = gradient_of(comm.rank(), step);
       during.step(gradient, step);
-      EXPECT_EQ(counting.operations,
-                step == 0 ? 4u : 2u);  // the messages, agreeing; first also a proof, and the rest of the messages
+      EXPECT_EQ(
+          counting.operations,
+          step == 0 ? 4u : 2u);  // the messages, agreeing; first also a proof, and the rest of the messages
     }
   });
 }

@@ -47,7 +47,8 @@ class Fed {
       std::vector<std::vector<float>> parts;
       for (const std::size_t size : sizes_) {
         std::vector<float>& part = parts.emplace_back(size);
-        for (float& x : part) x = static_cast<float>((seed_ = seed_ * 6364136223846793005u + 2 * rank_ + 1) >> 48) - 3e4f;
+        for (float& x : part)
+          x = static_cast<float>((seed_ = seed_ * 6364136223846793005u + 2 * rank_ + 1) >> 48) - 3e4f;
       }
       for (std::size_t b = 0; b < parts.size(); ++b) engine_->ready(b, parts[b]);
       engine_->finish(1);

@@ -26,8 +26,7 @@ std::string this_process() {
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder)
-    : file_(lock_file(folder), O_RDWR | O_CREAT | O_CLOEXEC) {
+FolderLock::FolderLock(const std::string& folder) : file_(lock_file(folder), O_RDWR | O_CREAT | O_CLOEXEC) {
   if (flock(file_.descriptor(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK) fail("lock", file_.path());
     const std::string owner = file_.read().substr(0, 300);

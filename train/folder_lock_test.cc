@@ -21,7 +21,8 @@ TEST(FolderLock, HasOneOwnerAtATime) {
   const std::string folder = dir / "deep/run";
   std::optional<FolderLock> first(folder);
   const std::string error = error_of([&] { FolderLock second(folder); });
-  EXPECT_NE(error.find(folder + " is in use by process " + std::to_string(getpid()) + " on "), error.npos) << error;
+  EXPECT_NE(error.find(folder + " is in use by process " + std::to_string(getpid()) + " on "), error.npos)
+      << error;
   first.reset();
   FolderLock third(folder);
 }

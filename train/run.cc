@@ -280,8 +280,9 @@ class Rank {
 
   void say_unsaved() {
     const std::vector<CheckpointFolder::Entry> entries = folder_->list();
-    const std::string newest =
-        entries.empty() ? "there is no checkpoint" : "the newest checkpoint is of step " + std::to_string(entries[0].step);
+    const std::string newest = entries.empty()
+                                   ? "there is no checkpoint"
+                                   : "the newest checkpoint is of step " + std::to_string(entries[0].step);
     std::fprintf(stderr, "gravac: the state after step %ju could not be saved in %s; %s\n",
                  std::uintmax_t{trainer_.steps()}, options_.out.c_str(), newest.c_str());
   }

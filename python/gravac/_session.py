@@ -28,7 +28,7 @@ State = Dict[str, Any]
 
 _STATE_VERSION = 2
 _OPTION, _NOT_SET = "fact/option ", "not set"  # of an option in a state
-_STEPS = "round"  # in every state from after the first step
+_STEPS = "round/steps"  # in every state from after the first step
 _THREAD = "gravac-wait"  # name of the thread that waits for the engine
 _OURS = ("gravac", "loss scale", "buckets")  # what in a state is not the engine's
 _STORED_AS = {torch.float16: "fp16", torch.bfloat16: "bf16"}  # as the engine calls them; others are "fp32"
