@@ -179,14 +179,15 @@ int TrainCommand::run(const std::vector<std::string>& arguments) const {
     if (!started && (!job.place || job.place->rank == 0))
       std::fprintf(stderr, "gravac: %s\n", warning.c_str());
   }
-  // Of workers that we start the launcher holds the folder, of those of other launchers rank 0.
   std::optional<train::FolderLock> lock;
   try {
-    const bool holds = !started && (!job.place || job.place->rank == 0);
-    if (holds && !options.out.empty()) lock.emplace(options.out);
-  } catch (const Error& error) {
+    if (!job.place && !options.out.empty()) lock.emplace(options.out);
+  } catch (const train::FolderInUse& error) {
     std::fprintf(stderr, "gravac: %s\n", error.what());
     return 2;
+  } catch (const Error& error) {
+    std::fprintf(stderr, "gravac: %s\n", error.what());
+    return 1;
   }
   if (options.workers > 1 && !started) {
     return train::run_workers(

@@ -2,16 +2,24 @@
 
 #include <string>
 
+#include "gravac/util/require.h"
 #include "train/file.h"
 
 namespace gravac::train {
 
-// Holds a folder for one run. A second one gets an Error that says which process on which machine has it. The
-// kernel lets go of the lock when the process ends, however it ends; so does the server of a network disk
-// when it loses the machine. A file that is left over therefore locks nothing.
+// Another process holds the folder.
+class FolderInUse : public Error {
+ public:
+  using Error::Error;
+};
+
+// Holds a folder for one run, by a lock on the empty file `lock` in it. The kernel lets go of the lock when the
+// process ends, however it ends; so does the server of a network disk when it loses the machine. A file that
+// is left over therefore locks nothing.
 class FolderLock {
  public:
-  // Makes the folder if it is not there. Throws Error if another process holds it, or it cannot be written.
+  // Makes the folder if it is not there. Throws FolderInUse, which names the process, if another one holds it,
+  // and Error if it cannot be written.
   explicit FolderLock(const std::string& folder);
 
  private:

@@ -19,6 +19,7 @@
 #include "gravac/comm/thread_comm.h"
 #include "gravac/util/require.h"
 #include "train/folder.h"
+#include "train/folder_lock.h"
 #include "train/outputs.h"
 #include "train/stop_watch.h"
 #include "train/trainer.h"
@@ -383,16 +384,22 @@ int run_worker(TrainOptions options, const Data& data, const std::optional<Place
   StopWatch clock;
   std::optional<PacedComm> paced;
   if (options.link) paced.emplace(*plain, *options.link, clock);
+  // Of workers that we have started the launcher holds the folder (apps/train.cc), of others rank 0.
+  const bool holds = place && place->source != "gravac" && plain->rank() == 0 && !options.out.empty();
   const Surroundings around{data, paced ? static_cast<Comm&>(*paced) : *plain, *plain, clock};
+  int code = 1;
   try {
+    std::optional<FolderLock> lock;
+    if (holds) lock.emplace(options.out);
     return Rank(options, around).run();
   } catch (const std::exception& error) {
+    if (dynamic_cast<const FolderInUse*>(&error)) code = 2;
     // An orderly exit would make Gloo or MPI wait for ranks that have died, so leave at once.
     const std::string text = error.what();
     std::fprintf(stderr, "gravac: rank %zu: %s\n", plain->rank(), text.substr(0, text.find('\n')).c_str());
     std::fflush(nullptr);
-    if (plain->size() > 1) std::_Exit(1);
-    return 1;
+    if (plain->size() > 1) std::_Exit(code);
+    return code;
   }
 }
 

@@ -268,21 +268,17 @@ void Trainer::load(const std::vector<Checkpoint>& states) {
                                                        {"batch", std::to_string(options_.batch)},
                                                        {"optimizer", options_.optimizer}};
   for (const auto& [key, value] : facts) {
-    // Earlier versions had no optimizer but SGD, and did not say so.
-    const std::string there = key == "optimizer" && !state.has(key) ? "sgd" : state.text(key);
+    const std::string there = state.text(key);
     require(there == value, "checkpoint: ", key, " is ", there, " there and ", value, " here");
   }
   // Read everything before anything is changed.
   const std::vector<double> progress = state.numbers("progress", 3), costs = state.numbers("costs", 10),
                             factors = state.numbers("steps_per_factor");
-  // Checkpoints of earlier versions have none of these three.
-  const std::vector<double> bad = state.has("bad steps") ? state.numbers("bad steps", 1) : std::vector{0.0};
+  const double bad = state.number("bad steps");
   const std::vector<double> last =
       state.has("evaluation") ? state.numbers("evaluation", 5) : std::vector<double>{};
   const std::span<double> counters = optimizer_->counters();
-  const std::vector<double> counted = state.has("optimizer counters")
-                                          ? state.numbers("optimizer counters", counters.size())
-                                          : std::vector<double>(counters.size());
+  const std::vector<double> counted = state.numbers("optimizer counters", counters.size());
   require(factors.size() % 2 == 0, "checkpoint: 'steps_per_factor' has an odd number of entries");
   std::vector<std::vector<float>> weights;
   const std::vector<Optimizer::Array> arrays = optimizer_->arrays();
@@ -320,7 +316,7 @@ void Trainer::load(const std::vector<Checkpoint>& states) {
   steps_ = static_cast<std::uint64_t>(progress[0]);
   effective_ = progress[1];
   drops_ = static_cast<std::size_t>(progress[2]);
-  bad_steps_ = static_cast<std::uint64_t>(bad[0]);
+  bad_steps_ = static_cast<std::uint64_t>(bad);
   last_evaluation_.reset();
   if (!last.empty()) {
     last_evaluation_ = {.step = static_cast<std::uint64_t>(last[0]),

@@ -165,26 +165,5 @@ TEST(Trainer, RefusesACheckpointOfAnotherOptimizer) {
   });
 }
 
-TEST(Trainer, LoadsWhatVersionsWithSgdAloneHaveSaved) {
-  const OneBadBatch data(-1);
-  run_ranks(1, [&](Comm& comm) {
-    SteadyClock clock;
-    Trainer first(compressed_options("sgd"), {data, comm, comm, clock}),
-        second(compressed_options("sgd"), {data, comm, comm, clock}),
-        adam(compressed_options("adam"), {data, comm, comm, clock});
-    for (int step = 0; step < 3; ++step) first.step();
-    const Checkpoint now = first.save();
-    Checkpoint before;
-    for (const std::string& name : now.names("")) {
-      if (name.find("optimizer") == std::string::npos) before.copy(name, now);
-    }
-    EXPECT_THROW(adam.load({before}), Error);
-    second.load({before});
-    first.step();
-    second.step();
-    EXPECT_EQ(first.digest(), second.digest());
-  });
-}
-
 }  // namespace
 }  // namespace gravac::train
