@@ -179,7 +179,7 @@ int TrainCommand::run(const std::vector<std::string>& arguments) const {
     if (!started && (!job.place || job.place->rank == 0))
       std::fprintf(stderr, "gravac: %s\n", warning.c_str());
   }
-  std::optional<train::FolderLock> lock;
+  std::optional<train::FolderLock> lock;  // of workers of other launchers rank 0 has it (train/run.cc)
   try {
     if (!job.place && !options.out.empty()) lock.emplace(options.out);
   } catch (const train::FolderInUse& error) {

@@ -81,7 +81,8 @@ class Engine {
 
   // All state of this rank, weights and optimizer aside; between steps. A run that goes on from it has
   // equal bits. load() throws Error, and changes nothing, for damaged numbers and for the state of another
-  // rank, number of ranks, model or configuration.
+  // rank, number of ranks, model or configuration. If ranks have loaded states that do not belong together,
+  // of different steps for instance, their next step throws Error on all of them.
   virtual Checkpoint save() = 0;
   virtual void load(const Checkpoint& checkpoint) = 0;
 

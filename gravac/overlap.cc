@@ -175,8 +175,8 @@ void Overlap::end_sum(std::size_t bucket) {
   Part& part = parts_[bucket];
   const Traffic traffic = part.codec->end_sum(part.gradient, std::exchange(trips_[bucket].arrival, nullptr));
   found_.finite &= std::isfinite(traffic.mean_energy);
-  watch_mean_early(
-      part);  // means of such steps are final: the caller may change them as soon as they are there
+  // Means of such steps are final: the caller may change them as soon as they are there.
+  watch_mean_early(part);
   traffic_.add(traffic);
   measure_seconds_ += traffic.scale_seconds;
 }
