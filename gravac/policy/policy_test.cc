@@ -485,6 +485,27 @@ TEST(ProgressPolicy, DoesNotChangeTheCompressorForLittle) {
   EXPECT_EQ(policy->plan()->compressor, 0u);
 }
 
+// It began with compressor 1, whose steps are worth most, and chose compressor 0. To leave that takes more than
+// leaving the opening did: what was kept for later steps would be sent at another pace.
+TEST(ProgressPolicy, LeavesAChosenCompressorOnlyForMuchLess) {
+  const auto chooses = [](double better) {
+    TwoCosts costs;
+    ProgressOptions options = two_compressors();
+    options.compressors[0].law = Law({{100, 0.97}});
+    const auto policy = make_progress_policy(options);
+    EXPECT_EQ(policy->plan()->compressor, 1u);
+    run(*policy, costs, 10, 20);
+    EXPECT_EQ(policy->plan()->compressor, 0u);
+    // 1 + 0.5 + per_entry * 10 / 90 = better * (1 + 0.1 + per_entry * 10 / 8), each divided by its rate
+    const double rate = 0.97;
+    costs.per_entry = (1.5 / rate - better * 1.1) / (better * 10 / 8 - 10 / (90.5 * rate));
+    run(*policy, costs, 10, 20);
+    return policy->plan()->compressor;
+  };
+  EXPECT_EQ(chooses(1.2), 0u);
+  EXPECT_EQ(chooses(1.35), 1u);
+}
+
 TEST(ProgressPolicy, CompressesOneDenseStepInTwoHundredToLearnWhatItCosts) {
   TwoCosts costs;
   costs.dense = 0.01;

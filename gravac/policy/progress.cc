@@ -129,9 +129,12 @@ class ProgressPolicy final : public Policy {
   // A factor has to be cheaper than this times dense. The margin pays for errors of the model: dense is safe.
   static constexpr double kMuchFaster = 0.9;
   // Prices that differ by less than this are equal: among such settings the policy takes the one that is
-  // worth most, and noise should not move it. Changing the compressor takes more, since nothing that was
-  // timed with one holds for another.
-  static constexpr double kClose = 1.06, kCloseToOther = 1.1;
+  // worth most, and noise should not move it.
+  static constexpr double kClose = 1.06;
+  // Changing the compressor takes more, since nothing that was timed with one holds for another. Once training
+  // has begun with the chosen one, it takes more still: what it kept for later steps is then sent by another,
+  // at another pace, which has harmed training more than a few per cent of time are worth.
+  static constexpr double kCloseToOther = 1.1, kCloseToChosen = 1.3;
   static constexpr double kNearlyEqual =
       0.0101;  // difference in worth that does not matter: rates have two digits
 
@@ -182,7 +185,7 @@ class ProgressPolicy final : public Policy {
       if (dense_steps_ >= kTrialEvery && cheapest != offers.end()) trial_ = cheapest->setting;
     } else {
       const Offer best = surest(offers, kClose * cheapest->price);
-      const bool first = steps_ == kFirstMove;  // the opening was no choice
+      const bool first = steps_ == kFirstMove;  // before it, the opening was no choice
       if (first || !stays(best, cheapest->price, costs)) current_ = best.setting;
       // Small messages say little about the rate of a fast link. Where dense steps might be as good, see how
       // long they take before the next move.
@@ -221,7 +224,10 @@ class ProgressPolicy final : public Policy {
   bool stays(const Offer& best, double least_price, const StepCosts& costs) const {
     if (current_.dense() || rate(current_) < options_.floor) return false;
     const Offer now = offer(current_, costs);
-    if (current_.compressor != best.setting.compressor) return now.price <= kCloseToOther * least_price;
+    if (current_.compressor != best.setting.compressor) {
+      const bool chosen = current_.compressor != opening().compressor;
+      return now.price <= (chosen ? kCloseToChosen : kCloseToOther) * least_price;
+    }
     return now.price <= kClose * least_price && now.worth >= best.worth - kNearlyEqual;
   }
 
