@@ -17,8 +17,7 @@ std::string lock_file(const std::string& folder) {
 
 }  // namespace
 
-FolderLock::FolderLock(const std::string& folder)
-    : file_(lock_file(folder), O_RDWR | O_CREAT | O_CLOEXEC) {
+FolderLock::FolderLock(const std::string& folder) : file_(lock_file(folder), O_RDWR | O_CREAT | O_CLOEXEC) {
   struct flock whole = {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;

@@ -13,13 +13,13 @@ class FolderInUse : public Error {
   using Error::Error;
 };
 
-// Holds a folder for one run, by a lock on the empty file `lock` in it. The kernel lets go of the lock when the
-// process ends, however it ends; so does the server of a network disk when it loses the machine. A file that
-// is left over therefore locks nothing.
+// Holds a folder for one run, by a lock on the empty file `lock` in it. The kernel lets go of the lock when
+// the process ends, however it ends; so does the server of a network disk when it loses the machine. A file
+// that is left over therefore locks nothing.
 class FolderLock {
  public:
-  // Makes the folder if it is not there. Throws FolderInUse, which names the process, if another one holds it,
-  // and Error if it cannot be written.
+  // Makes the folder if it is not there. Throws FolderInUse, which names the process, if another one holds
+  // it, and Error if it cannot be written.
   explicit FolderLock(const std::string& folder);
 
  private:

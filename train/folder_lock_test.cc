@@ -30,8 +30,9 @@ TEST(FolderLock, HasOneOwnerUntilThatIsKilled) {
   char byte = 0;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
   EXPECT_THROW(FolderLock second(folder), FolderInUse);
-  EXPECT_EQ(error_of([&] { FolderLock second(folder); }),
-            "out: " + folder + " is in use by process " + std::to_string(child) + "; give another --out, or wait");
+  EXPECT_EQ(
+      error_of([&] { FolderLock second(folder); }),
+      "out: " + folder + " is in use by process " + std::to_string(child) + "; give another --out, or wait");
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   FolderLock third(folder);

@@ -252,11 +252,8 @@ Options options_for_engine(const Checked& in) {
 
 // Builds an engine, because the library finds errors that cannot be found here. Returns its warnings.
 std::vector<std::string> check_engine(const Checked& in, const Options& options) {
-  const PolicyInfo& policy = policy_info(in.text("policy"));
-  const bool both = (in.given("factor-min") && in.given("factor-max")) ||
-                    (policy.reads("factor-min") && policy.reads("factor-max"));
-  require(!both || in.number("factor-min") <= in.number("factor-max"), in.quote("factor-min"), " is above ",
-          in.quote("factor-max"));
+  require(!in.has("factor-min") || in.number("factor-min") <= in.number("factor-max"), in.quote("factor-min"),
+          " is above ", in.quote("factor-max"));
   Layout layout;
   layout.add("weights", 64);
   EngineSetup setup = make_setup(options, layout, 1);

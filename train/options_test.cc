@@ -201,6 +201,16 @@ TEST(Options, GoToTheEngineOnlyWhereTheyDifferFromItsDefaults) {
             (Options{{"policy", "static"}, {"factor", "20"}, {"seed", "3"}, {"optimizer", "sgd"}}));
 }
 
+// Under Adam policy gravac climbs bits, unless a factor of Top-k is named, be it the default.
+TEST(Options, GoToTheEngineWhereNamingThemMeansMore) {
+  const auto ladder_of = [](const std::string& text) {
+    return make_setup(parse(text).engine, Layout(10), 4).options.compressors;
+  };
+  const std::string adam = "policy=gravac optimizer=adamw start-steps=0";
+  EXPECT_EQ(ladder_of(adam + " factor-min=10"), std::vector<std::string>());  // topk alone
+  EXPECT_EQ(ladder_of(adam).front(), "quantise");
+}
+
 TEST(Options, EachOptimizerHasItsOwnDefaults) {
   const auto numbers = [](const char* text) {
     const TrainOptions options = parse(text);
@@ -318,7 +328,7 @@ TEST(Options, ThatContradictEachOtherAreRefusedInOneLine) {
   const std::pair<const char*, const char*> cases[] = {
       {"factor-min=100 factor-max=10", "--factor-min 100 is above --factor-max 10"},
       {"policy=gravac factor-min=100 factor-max=10", "--factor-min 100 is above --factor-max 10"},
-      {"policy=gravac factor-max=5", "--factor-min 10 is above --factor-max 5"},
+      {"policy=gravac factor-max=5", "options: factor-max 5 is below factor-min 10"},
       {"steps=5 epochs=1", "--steps 5 and --epochs 1 found, one of the two expected"},
       {"resume=true", "--resume needs --out, the folder with the checkpoints"},
       {"checkpoint-every=5", "--checkpoint-every 5 needs --out, the folder for the checkpoints"},

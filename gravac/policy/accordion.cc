@@ -92,11 +92,11 @@ constexpr OptionInfo kOptions[] = {
     {kPolicyOptions, "spacing", count, "N", "10",
      "Compare the norms of every Nth epoch; the authors take 10, and 5 for language models", 1},
 };
-constexpr SharedOption kShared[] = {{"factor-min"}, {"factor-max"}, {"interval", "100"}};
+constexpr SharedOption kShared[] = {{"factor-min", "10"}, {"factor-max"}, {"interval", "100"}};
 
 std::unique_ptr<Policy> from_options(const PolicyInput& input) {
   const OptionReader& options = input.options;
-  return make_accordion_policy({.low = options.number("factor-min"),
+  return make_accordion_policy({.low = options.number("factor-min", AccordionOptions().low),
                                 .high = options.number("factor-max"),
                                 .threshold = options.number("threshold"),
                                 .interval = options.number("interval", AccordionOptions().interval),

@@ -284,7 +284,7 @@ constexpr OptionInfo kOptions[] = {
      "Divide the energy kept by that of gradient plus residual (error-fed) or of the gradient, or norms of "
      "layers (released)"},
 };
-constexpr SharedOption kShared[] = {{"factor-min"}, {"factor-max"}, {"smoothing"}, {"start-steps"}};
+constexpr SharedOption kShared[] = {{"factor-min", "10"}, {"factor-max"}, {"smoothing"}, {"start-steps"}};
 
 // The settings of all compressors whose steps are worth nearly as much as dense ones, ascending by factor. A
 // quantiser and a low rank have a few settings of their own, and gains of different compressors mean
@@ -310,8 +310,10 @@ std::pair<std::vector<double>, std::vector<std::size_t>> measured_ladder(const P
 }
 
 std::unique_ptr<Policy> from_options(const PolicyInput& input) {
+  constexpr double kLowestFactor = 10;
   const OptionReader& options = input.options;
-  const double minimum = options.number("factor-min"), maximum = options.number("factor-max");
+  const double minimum = options.number("factor-min", kLowestFactor), maximum = options.number("factor-max");
+  require(minimum <= maximum, "options: factor-max ", maximum, " is below factor-min ", minimum);
   const auto window = options.number<std::size_t>("window");
   const auto trial = options.number("trial", default_trial(window));
   const auto retry = options.number<std::size_t>("retry");

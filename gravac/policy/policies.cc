@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,9 @@ std::string help_of(const OptionInfo& option) {
         defaults.push_back(shared.default_value);
     }
   }
+  if (std::ranges::adjacent_find(defaults, std::not_equal_to()) == defaults.end()) {
+    defaults.resize(std::min<std::size_t>(defaults.size(), 1));  // the same for all of them
+  }
   std::string help(option.help);
   help[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(help[0])));
   help = (readers.size() == 1 ? "Policy " : "Policies ") + listed(readers) + ": " + help;
@@ -56,7 +60,7 @@ std::vector<OptionInfo> make_policy_options() {
   using enum OptionInfo::Kind;
   std::vector<OptionInfo> all = {
       {kPolicyOptions, "factor", number, "F", "", "Send 1 entry in F", 1},
-      {kPolicyOptions, "factor-min", number, "F", "10", "Lowest factor", 1},
+      {kPolicyOptions, "factor-min", number, "F", "", "Lowest factor", 1},
       {kPolicyOptions, "factor-max", number, "F", "1000", "Highest factor", 1},
       {kPolicyOptions, "interval", count, "STEPS", "",
        "Steps between changes of the factor, or of what the policy takes for an epoch", 1},

@@ -485,8 +485,8 @@ TEST(ProgressPolicy, DoesNotChangeTheCompressorForLittle) {
   EXPECT_EQ(policy->plan()->compressor, 0u);
 }
 
-// It began with compressor 1, whose steps are worth most, and chose compressor 0. To leave that takes more than
-// leaving the opening did: what was kept for later steps would be sent at another pace.
+// It began with compressor 1, whose steps are worth most, and chose compressor 0. To leave that takes more
+// than leaving the opening did: what was kept for later steps would be sent at another pace.
 TEST(ProgressPolicy, LeavesAChosenCompressorOnlyForMuchLess) {
   const auto chooses = [](double better) {
     TwoCosts costs;

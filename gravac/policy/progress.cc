@@ -131,9 +131,9 @@ class ProgressPolicy final : public Policy {
   // Prices that differ by less than this are equal: among such settings the policy takes the one that is
   // worth most, and noise should not move it.
   static constexpr double kClose = 1.06;
-  // Changing the compressor takes more, since nothing that was timed with one holds for another. Once training
-  // has begun with the chosen one, it takes more still: what it kept for later steps is then sent by another,
-  // at another pace, which has harmed training more than a few per cent of time are worth.
+  // Changing the compressor takes more, since nothing that was timed with one holds for another. Once
+  // training has begun with the chosen one, it takes more still: what it kept for later steps is then sent by
+  // another, at another pace, which has harmed training more than a few per cent of time are worth.
   static constexpr double kCloseToOther = 1.1, kCloseToChosen = 1.3;
   static constexpr double kNearlyEqual =
       0.0101;  // difference in worth that does not matter: rates have two digits
