@@ -13,7 +13,8 @@ struct DemoOptions {
 };
 
 // Trains one model six times, each time in another way, on a simulated cluster with a slow network, and
-// prints accuracy, virtual time and bytes sent of each run. Returns the exit code.
+// prints accuracy, virtual time and bytes sent of each run. Writes the page of `gravac report` beside the
+// runs. Returns the exit code.
 int show_demo(const DemoOptions& options);
 
 }  // namespace gravac::apps

@@ -230,6 +230,18 @@ gravac::apps::ListFormat list_format(bool json, bool markdown) {
   return json ? ListFormat::json : markdown ? ListFormat::markdown : ListFormat::text;
 }
 
+// What `gravac` without arguments prints.
+constexpr const char kFirstSteps[] =
+    "gravac: name a command. Three to try:\n"
+    "\n"
+    "  gravac demo                                        dense and compressed training over a slow network, "
+    "in "
+    "3 minutes\n"
+    "  gravac simulate --parameters 25M --compute 200ms   what compression would save on a cluster\n"
+    "  gravac train --workers 2 --model resnet8 --steps 40 --link 100mbit,1ms --out run\n"
+    "\n"
+    "gravac --help lists all commands.\n";
+
 int usage_error(const std::string& what) {
   std::fprintf(stderr, "gravac: %s\n", what.c_str());
   return 2;
@@ -238,6 +250,10 @@ int usage_error(const std::string& what) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc < 2) {
+    std::fputs(kFirstSteps, stderr);
+    return 2;
+  }
   CLI::App app("GraVAC: adaptive gradient compression for distributed training", "gravac");
   app.set_version_flag("--version",
                        "gravac " GRAVAC_VERSION ", numerics " + std::to_string(gravac::kNumerics));
@@ -247,7 +263,8 @@ int main(int argc, char** argv) {
       "gravac COMMAND --help shows the options of a command. Exit codes: 0 done, 1 failed, 2 wrong usage.");
 
   CLI::App* train = add_command(app, "train", "Train a model on one machine or many");
-  gravac::apps::TrainCommand training(*train);
+  const bool help_shows_all = std::find(argv, argv + argc, std::string_view("--help-all")) != argv + argc;
+  gravac::apps::TrainCommand training(*train, help_shows_all);
   bool json = false, markdown = false;
   CLI::App* list = add_command(
       app, "list", "List models, data sets, compressors, policies and exchanges with a description");

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <optional>
@@ -24,6 +25,18 @@ using train::TrainOptions;
 
 constexpr std::size_t kColumn = 36, kWidth = 92;  // of help: where descriptions begin, how wide they are
 
+// What --help shows; --help-all shows everything else, too.
+constexpr std::string_view kCommon[] = {"model",  "data",    "data-dir", "batch",      "seed",   "workers",
+                                        "link",   "emulate", "policy",   "compressor", "factor", "optimizer",
+                                        "lr",     "warmup",  "steps",    "epochs",     "until",  "out",
+                                        "resume", "config",  "overlap"};
+
+// The heading in help; an option without one is not shown.
+std::string group_of(const OptionInfo& option, bool help_shows_all) {
+  const bool shown = help_shows_all || std::ranges::find(kCommon, option.name) != std::end(kCommon);
+  return shown ? std::string(option.group) : "";
+}
+
 // `text` in lines of at most kWidth characters, cut at blanks and after "|" in lists of choices.
 std::string wrapped(std::string text) {
   for (std::size_t begin = 0; text.size() - begin > kWidth;) {
@@ -42,13 +55,13 @@ std::string wrapped(std::string text) {
 
 // Adds --name and --no-name, so that a flag can overrule the file either way. Help shows
 // the one that differs from the default.
-void add_switch(CLI::App& app, const OptionInfo& option) {
+void add_switch(CLI::App& app, const OptionInfo& option, const std::string& group) {
   const std::string name(option.name);
   std::string help(option.help);
   const bool on = option.default_value == "true";
-  app.add_flag("--" + name)->description(help)->group(on ? "" : std::string(option.group));
+  app.add_flag("--" + name)->description(help)->group(on ? "" : group);
   if (!help.empty()) help[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(help[0])));
-  app.add_flag("--no-" + name)->description("Do not " + help)->group(on ? std::string(option.group) : "");
+  app.add_flag("--no-" + name)->description("Do not " + help)->group(on ? group : "");
 }
 
 // Whether the option may be given without a value, which then is "true".
@@ -58,7 +71,7 @@ bool bare_allowed(const OptionInfo& option) {
 
 // Adds an option with a value. CLI11 takes any text; canonical() in option_table.cc checks it later. In
 // help, a list of choices that is too long for the left column goes into the description.
-void add_value(CLI::App& app, const OptionInfo& option) {
+void add_value(CLI::App& app, const OptionInfo& option, const std::string& group) {
   std::string value(option.value), help(option.help);
   if (option.name.size() + value.size() > kColumn - 6 && option.kind == OptionInfo::Kind::choice) {
     help += ": " + value;
@@ -67,7 +80,7 @@ void add_value(CLI::App& app, const OptionInfo& option) {
   if (!option.default_value.empty()) help += " [" + std::string(option.default_value) + "]";
   app.add_option("--" + std::string(option.name))
       ->description(wrapped(help))
-      ->group(std::string(option.group))
+      ->group(group)
       ->type_name(value)
       ->expected(bare_allowed(option) ? 0 : 1, 1);
 }
@@ -128,17 +141,19 @@ Job prepare(train::Settings settings) {
 
 }  // namespace
 
-TrainCommand::TrainCommand(CLI::App& train) : app_(train) {
+TrainCommand::TrainCommand(CLI::App& train, bool help_shows_all) : app_(train) {
   app_.get_formatter()->column_width(kColumn);
   for (const TrainOption& option : train::option_table()) {
-    option.kind == OptionInfo::Kind::flag ? add_switch(app_, option) : add_value(app_, option);
+    const std::string group = group_of(option, help_shows_all);
+    option.kind == OptionInfo::Kind::flag ? add_switch(app_, option, group) : add_value(app_, option, group);
   }
   app_.add_flag("--print-config", print_config_, "Print all options as a TOML file and exit")
       ->group("Output");
+  app_.set_help_all_flag("--help-all", "Show all options");
   app_.footer(
-      "Every option can also be given as an environment variable (GRAVAC_FACTOR_MIN=20) or in the\n"
-      "--config file (factor-min = 20). Flags win over variables, and variables over the file.\n"
-      "Example: gravac train --workers 4 --policy gravac --link 100mbit,1ms --epochs 3");
+      "Every option can also be given as an environment variable (GRAVAC_DATA_DIR=/data) or in the\n"
+      "--config file (data-dir = \"/data\"). Flags win over variables, and variables over the file.\n"
+      "Example: gravac train --model resnet8 --workers 4 --link 100mbit,1ms --epochs 3 --out run");
 }
 
 train::Settings TrainCommand::flags() const {

@@ -14,7 +14,8 @@ namespace gravac::apps {
 // The command line of `gravac train`. Its options come from the table in train/option_table.cc.
 class TrainCommand {
  public:
-  explicit TrainCommand(CLI::App& train);
+  // Help shows the options that most people need, or all of them.
+  TrainCommand(CLI::App& train, bool help_shows_all);
 
   // To be called after parsing. Adds the options of environment variables and of the --config file, and
   // finds out whether a launcher has started this process. Then prints the configuration, starts worker

@@ -168,7 +168,8 @@ endif()
 part_tests(compare comparison experiment results tables)
 if(TARGET gravac_program AND Torch_FOUND)
   add_test(NAME compare COMMAND ${PROJECT_SOURCE_DIR}/tests/compare $<TARGET_FILE:gravac_program>)
-  set_tests_properties(compare PROPERTIES TIMEOUT 1200)
+  add_test(NAME demo COMMAND ${PROJECT_SOURCE_DIR}/tests/demo $<TARGET_FILE:gravac_program>)
+  set_tests_properties(compare demo PROPERTIES TIMEOUT 1200)
 endif()
 
 # Real processes over real backends.
