@@ -24,6 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kSavedAs = "saved as";  // the section that names the step and rank of a file's state
+const std::string kSavedBy = ", saved by attempt ";  // in that section; earlier versions wrote less
 const std::string kManifest = "manifest.json";
 const std::string kUnfinished = ".tmp";  // ending of the name of a file that is still being written
 const std::string kUnread = ".unread", kIncomplete = ".incomplete";  // endings of steps that were set aside
@@ -45,8 +46,8 @@ std::string file_name(const Member& member) {
 
 std::string saved_as(const RunIdentity& saved_by, std::uint64_t step, const Member& member) {
   return "step " + std::to_string(step) + " of rank " + std::to_string(member.rank) + " of " +
-         std::to_string(member.ranks) + ", saved by attempt " + std::to_string(saved_by.attempt) +
-         " of run " + saved_by.run;
+         std::to_string(member.ranks) + kSavedBy + std::to_string(saved_by.attempt) + " of run " +
+         saved_by.run;
 }
 
 // The step in the name of a folder, or the member in the name of a file. Nothing if the name is not
@@ -165,6 +166,18 @@ bool is_complete(const std::string& folder) {
   return fs::exists(folder + '/' + kManifest);
 }
 
+// Whether a rank's file was saved before there were manifests. (A run that was killed just before it wrote
+// its manifest leaves all files, too.)
+bool is_of_earlier_version(const std::string& path) {
+  try {
+    const std::string bytes = File(path, O_RDONLY).read();
+    const std::string saved = Checkpoint::from_bytes(std::as_bytes(std::span(bytes))).text(kSavedAs);
+    return saved.find(kSavedBy) == saved.npos;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // Renames a folder to NAME.unread or the like, or NAME.unread.2 and so on if there is one already.
 std::string set_aside(const std::string& folder, const std::string& ending) {
   std::string name = folder + ending;
@@ -209,15 +222,18 @@ std::vector<std::uint64_t> CheckpointFolder::list() const {
   return complete;
 }
 
-// A run that was killed after the last rank's file leaves a step without a manifest, as do earlier versions.
-std::vector<std::string> CheckpointFolder::incomplete() const {
-  std::vector<std::string> all;
+std::vector<CheckpointFolder::Incomplete> CheckpointFolder::incomplete() const {
+  std::vector<Incomplete> all;
   for (const std::uint64_t step : steps_in(dir_)) {
     const std::string folder = dir_ + '/' + folder_name(step);
     if (is_complete(folder)) continue;
     for (const auto& [ranks, count] : files_in(folder)) {
       const std::string missing = missing_in(folder, ranks);
-      all.push_back(folder_name(step) + ": " + (missing.empty() ? kManifest + " is missing" : missing));
+      const bool earlier = missing.empty() && is_of_earlier_version(folder + '/' + file_name({0, ranks}));
+      const std::string lacks = earlier           ? "saved by an earlier version of gravac"
+                                : missing.empty() ? kManifest + " is missing"
+                                                  : missing;
+      all.push_back({folder_name(step) + ": " + lacks, earlier});
     }
   }
   std::reverse(all.begin(), all.end());

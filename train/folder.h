@@ -33,11 +33,15 @@ class CheckpointFolder {
   // load() throws, and the caller tries the next step.
   std::vector<std::uint64_t> list() const;
 
-  // What is missing of the steps that some rank has saved and that are not complete, newest first:
+  // The steps that some rank has saved and that are not complete, newest first, and what each of them lacks:
   // "step-0000000010: rank-1-of-2.gvck is missing". Looks for each file by its name: on a network disk a
   // listing may be older than the files are.
-  std::vector<std::string> incomplete() const;
-  // The same for one step that these ranks have saved: empty if all of their files are there.
+  struct Incomplete {
+    std::string what;
+    bool of_earlier_version = false;  // which wrote no manifests: it may be complete, and cannot be read here
+  };
+  std::vector<Incomplete> incomplete() const;
+  // What is missing of a step that these ranks have saved: empty if all of their files are there.
   std::string missing_of(std::uint64_t step) const;
 
   // The manifest of a complete step. Throws Error if it is damaged or of another step.

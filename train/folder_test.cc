@@ -200,6 +200,31 @@ TEST(CheckpointFolder, DropsWhatIsOlderExceptTheNewestComplete) {
   EXPECT_EQ(folder.list(), (Steps{60}));
 }
 
+std::vector<std::string> what_of(const std::vector<CheckpointFolder::Incomplete>& all) {
+  std::vector<std::string> what;
+  for (const auto& [text, of_earlier_version] : all) {
+    what.push_back(text);
+    EXPECT_FALSE(of_earlier_version);
+  }
+  return what;
+}
+
+TEST(CheckpointFolder, KnowsStepsThatAnEarlierVersionSaved) {
+  const Folder dir;
+  save_files(dir.path(), 10, 2);
+  for (const std::string rank : {"0", "1"}) {
+    Checkpoint state = state_of(10, 0);
+    state.add("saved as", "step 10 of rank " + rank + " of 2");
+    File(dir / "step-0000000010/rank-" + rank + "-of-2.gvck", O_WRONLY | O_TRUNC)
+        .write(text_of(state.to_bytes()));
+  }
+  const CheckpointFolder folder(dir.path(), 0, 2);
+  EXPECT_TRUE(folder.list().empty());
+  ASSERT_EQ(folder.incomplete().size(), 1u);
+  EXPECT_EQ(folder.incomplete()[0].what, "step-0000000010: saved by an earlier version of gravac");
+  EXPECT_TRUE(folder.incomplete()[0].of_earlier_version);
+}
+
 TEST(CheckpointFolder, SaysWhichFilesOfAStepAreMissing) {
   const Folder dir;
   save(dir.path(), 10, 4);
@@ -207,13 +232,14 @@ TEST(CheckpointFolder, SaysWhichFilesOfAStepAreMissing) {
   EXPECT_TRUE(folder.incomplete().empty());
   EXPECT_EQ(folder.missing_of(10), "");
   fs::remove(dir / "step-0000000010/manifest.json");
-  EXPECT_EQ(folder.incomplete(), std::vector<std::string>{"step-0000000010: manifest.json is missing"});
+  EXPECT_EQ(what_of(folder.incomplete()),
+            std::vector<std::string>{"step-0000000010: manifest.json is missing"});
   fs::remove(dir / "step-0000000010/rank-1-of-4.gvck");
   folder.save(kRun, 20, state_of(20, 0));
   CheckpointFolder(dir.path(), 2, 3).save(kRun, 20, state_of(20, 2));
   fs::create_directories(dir / "step-0000000030");
   File(dir / "step-0000000030/rank-0-of-4.gvck.tmp", O_CREAT);  // never finished: no file of a checkpoint
-  EXPECT_EQ(folder.incomplete(),
+  EXPECT_EQ(what_of(folder.incomplete()),
             (std::vector<std::string>{"step-0000000020: rank-1-of-4.gvck and 2 more files are missing",
                                       "step-0000000020: rank-0-of-3.gvck and 1 more file are missing",
                                       "step-0000000010: rank-1-of-4.gvck is missing"}));

@@ -157,13 +157,14 @@ class Rank {
   // beginning.
   std::string incomplete_checkpoints() {
     std::string text;
-    const std::vector<std::string> all = folder_->incomplete();
+    const std::vector<CheckpointFolder::Incomplete> all = folder_->incomplete();
     constexpr std::size_t kMost = 3;
-    for (std::size_t i = 0; i < std::min(all.size(), kMost); ++i) text += (i == 0 ? "" : "; ") + all[i];
+    for (std::size_t i = 0; i < std::min(all.size(), kMost); ++i) text += (i == 0 ? "" : "; ") + all[i].what;
     if (all.size() > kMost) text += "; and so on for " + std::to_string(all.size() - kMost) + " older ones";
     // A run that was killed while it saved for the first time leaves one such step and no summary. It can
     // never be resumed, and a job script that is started again shall not have to delete it.
-    const bool first = all.size() == 1 && !std::filesystem::exists(options_.out + "/summary.json");
+    const bool first = all.size() == 1 && !all[0].of_earlier_version &&
+                       !std::filesystem::exists(options_.out + "/summary.json");
     if (first && options_.start == TrainOptions::Start::resume_or_begin) text.clear();
     return text;
   }
@@ -402,13 +403,16 @@ int run_worker(TrainOptions options, const Data& data, const std::optional<Place
   StopWatch clock;
   std::optional<PacedComm> paced;
   if (options.link) paced.emplace(*plain, *options.link, clock);
-  // Of workers that we have started the launcher holds the folder (apps/train.cc), of others rank 0.
-  const bool holds = place && place->source != "gravac" && plain->rank() == 0 && !options.out.empty();
+  // For workers that we have started the launcher holds the folder (apps/train.cc), and rank 0 with it.
+  const bool holds = place && plain->rank() == 0 && !options.out.empty();
   const Surroundings around{data, paced ? static_cast<Comm&>(*paced) : *plain, *plain, clock};
   int code = 1;
   try {
     std::optional<FolderLock> lock;
-    if (holds) lock.emplace(options.out);
+    if (holds) {
+      lock.emplace(options.out,
+                   place->source == "gravac" ? FolderLock::Holder::worker_of_run : FolderLock::Holder::run);
+    }
     return Rank(options, around).run();
   } catch (const std::exception& error) {
     if (dynamic_cast<const FolderInUse*>(&error)) code = 2;
