@@ -207,6 +207,12 @@ std::uint64_t CheckpointFolder::save(const RunIdentity& saved_by, std::uint64_t 
   return checksum(bytes);
 }
 
+void CheckpointFolder::discard(std::uint64_t step) {
+  const std::string folder = dir_ + '/' + folder_name(step);
+  unlink((folder + '/' + file_name({rank_, ranks_})).c_str());
+  rmdir(folder.c_str());  // by the last rank
+}
+
 void CheckpointFolder::complete(const Manifest& manifest) {
   const std::string folder = dir_ + '/' + folder_name(manifest.step), text = to_text(manifest);
   write_atomically(folder + '/' + kManifest, std::as_bytes(std::span(text)));

@@ -25,6 +25,10 @@ class CheckpointFolder {
   // named "saved as".
   std::uint64_t save(const RunIdentity& saved_by, std::uint64_t step, Checkpoint state);
 
+  // Takes back what save() has written for a step that other ranks could not save: it is of no use, and takes
+  // room on a disk that is full. Whatever cannot be deleted stays.
+  void discard(std::uint64_t step);
+
   // To be called on rank 0 when all ranks have saved and missing_of() is empty: writes the manifest, with
   // which the step is complete.
   void complete(const Manifest& manifest);

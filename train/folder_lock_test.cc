@@ -51,7 +51,9 @@ TEST(FolderLock, IsHeldByTheWorkerThatWritesToo) {
   const pid_t worker = hold(dir.path(), FolderLock::Holder::worker_of_run);
   ASSERT_TRUE(launcher > 0 && worker > 0);
   for (const pid_t owner : {launcher, worker}) {
-    EXPECT_NE(error_of([&] { FolderLock next(dir.path()); }).find(" process " + std::to_string(owner) + ";"),
+    EXPECT_NE(error_of([&] {
+                FolderLock next(dir.path(), FolderLock::Holder::run, 0);
+              }).find(" process " + std::to_string(owner) + ";"),
               std::string::npos);
     EXPECT_THROW(FolderLock other(dir.path(), FolderLock::Holder::worker_of_run), FolderInUse);
     kill(owner, SIGKILL);

@@ -331,6 +331,18 @@ TEST(CheckpointFolder, AFullDiskLeavesTheOldOnesAndNothingElse) {
   expect_whole(folder, 6);
 }
 
+TEST(CheckpointFolder, TakesBackAStepThatNotAllCouldSave) {
+  const Folder dir;
+  save(dir.path(), 5, 2);
+  save_files(dir.path(), 6, 2);
+  CheckpointFolder(dir.path(), 1, 2).discard(6);
+  EXPECT_TRUE(fs::exists(dir / "step-0000000006/rank-0-of-2.gvck")) << "each rank its own";
+  CheckpointFolder(dir.path(), 0, 2).discard(6);
+  CheckpointFolder(dir.path(), 0, 2).discard(7);
+  EXPECT_FALSE(fs::exists(dir / "step-0000000006"));
+  EXPECT_EQ(CheckpointFolder(dir.path(), 0, 2).list(), (Steps{5}));
+}
+
 TEST(CheckpointFolder, AReadOnlyDiskLeavesTheOldOnes) {
   SmallDisk disk;
   if (!disk.mounted()) GTEST_SKIP() << "may not mount a small file system: " << std::strerror(errno);

@@ -248,11 +248,16 @@ class Rank {
     const std::uint64_t step = trainer_.steps();
     std::uint64_t digest = 0;
     const bool saved = try_to_save([&] { digest = folder_->save(identity_, step, trainer_.save()); });
-    if (!all_agree(around_.plain, saved)) return false;
+    if (!all_agree(around_.plain, saved)) return discard();
     const Manifest manifest = {.saved_by = identity_, .step = step, .digests = of_all_ranks(digest)};
     bool completed = true;
     if (around_.comm.rank() == 0) completed = try_to_save([&] { complete(manifest); });
-    return all_agree(around_.plain, completed);
+    return all_agree(around_.plain, completed) || discard();
+  }
+
+  bool discard() {
+    folder_->discard(trainer_.steps());
+    return false;
   }
 
   // Calls `write`, and reports the Error that it may throw. Returns whether it threw none.
