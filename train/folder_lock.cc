@@ -57,7 +57,10 @@ void lock_byte(const File& file, off_t begin, const std::string& folder, double 
 
 FolderLock::FolderLock(const std::string& folder, Holder holder, double patience)
     : file_(lock_file(folder), O_RDWR | O_CREAT | O_CLOEXEC) {
-  if (holder == Holder::worker_of_run) return lock_byte(file_, kWorker, folder, 0);
+  if (holder == Holder::worker_of_run) {
+    lock_byte(file_, kWorker, folder, 0);
+    return;
+  }
   lock_byte(file_, kRun, folder, 0);
   lock_byte(file_, kWorker, folder, patience);
   struct flock unlock = byte(F_UNLCK, kWorker);
