@@ -59,12 +59,13 @@ void each_number_of(One& evaluation, const Visit& visit) {
   visit("ppl", evaluation.ppl);
 }
 
-// The whole number that a state has under this name.
-std::uint64_t count_in(const Checkpoint& state, const std::string& name) {
-  const double count = state.number(name);
-  require(count >= 0 && count < kManySteps, "checkpoint: '", name, "' is ", count,
-          ", expected a number of steps");
-  return static_cast<std::uint64_t>(count);
+// The number that a state has under this name; counters are checked.
+template <class Number>
+Number number_in(const Checkpoint& state, const std::string& name) {
+  const double number = state.number(name);
+  require(!std::is_integral_v<Number> || (number >= 0 && number < kManySteps), "checkpoint: '", name, "' is ",
+          number, ", expected a number of steps");
+  return static_cast<Number>(number);
 }
 
 void copy_into(std::span<float> target, const std::vector<float>& source) {
@@ -320,17 +321,13 @@ void Trainer::load(const std::vector<Checkpoint>& states) {
   // Read everything before anything is changed.
   std::map<std::string, double> numbers;
   each_number(*this, [&]<class Number>(const std::string& name, const Number&) {
-    const bool counts = std::is_integral_v<Number>;
-    numbers[name] =
-        counts ? static_cast<double>(count_in(state, "trainer/" + name)) : state.number("trainer/" + name);
+    numbers[name] = static_cast<double>(number_in<Number>(state, "trainer/" + name));
   });
   std::optional<Evaluation> last;
   if (state.has("evaluation/step")) {
     last = {.text = around_.data.shape().kind == Shape::Kind::tokens};
     each_number_of(*last, [&]<class Number>(const std::string& name, Number& number) {
-      const bool counts = std::is_integral_v<Number>;
-      number = counts ? static_cast<Number>(count_in(state, "evaluation/" + name))
-                      : static_cast<Number>(state.number("evaluation/" + name));
+      number = number_in<Number>(state, "evaluation/" + name);
     });
   }
   const std::vector<double> factors = state.numbers("factors/used");
