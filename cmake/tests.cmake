@@ -172,6 +172,16 @@ if(TARGET gravac_program AND Torch_FOUND)
   set_tests_properties(compare demo PROPERTIES TIMEOUT 1200)
 endif()
 
+# Killed with kill -9 and resumed over and over: 16 kills and 3 full disks; by hand as many as one likes.
+if(TARGET gravac_program AND Torch_FOUND)
+  foreach(scenario virtual workers disk)
+    add_test(NAME crash_loop_${scenario}
+             COMMAND ${PROJECT_SOURCE_DIR}/tests/crash_loop $<TARGET_FILE:gravac_program> ${scenario})
+    set_tests_properties(crash_loop_${scenario} PROPERTIES TIMEOUT 900)
+  endforeach()
+  set_tests_properties(crash_loop_disk PROPERTIES ENVIRONMENT KILLS=3)
+endif()
+
 # Real processes over real backends.
 if(TARGET gravac_mpi AND TARGET gravac_gloo)
   add_library(rank OBJECT tests/rank.cc)

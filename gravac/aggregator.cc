@@ -80,17 +80,16 @@ std::uint64_t Aggregator::own_digest() const {
   return static_cast<std::uint64_t>(expected_);
 }
 
-std::vector<double> Aggregator::own_numbers() const {
-  return {static_cast<double>(expected_)};
+NamedNumbers Aggregator::own_numbers() const {
+  return {{"expected", {static_cast<double>(expected_)}}};
 }
 
-void Aggregator::check_own(std::span<const double> numbers) const {
-  require(numbers.size() == 1 && numbers[0] >= 0 && numbers[0] <= 2,
-          "checkpoint: 'aggregator' names an unknown decision");
+void Aggregator::check_own(const NamedNumbers& numbers) const {
+  NumberReader(name_, numbers).index("expected", 3);
 }
 
-void Aggregator::restore_own(std::span<const double> numbers) {
-  expected_ = static_cast<Send>(static_cast<int>(numbers[0]));
+void Aggregator::restore_own(const NamedNumbers& numbers) {
+  expected_ = static_cast<Send>(NumberReader(name_, numbers).index("expected", 3));
 }
 
 }  // namespace gravac

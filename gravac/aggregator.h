@@ -23,9 +23,9 @@ class Aggregator final : public EngineBase {
 
  private:
   std::uint64_t own_digest() const override;
-  std::vector<double> own_numbers() const override;
-  void check_own(std::span<const double> numbers) const override;
-  void restore_own(std::span<const double> numbers) override;
+  NamedNumbers own_numbers() const override;
+  void check_own(const NamedNumbers& numbers) const override;
+  void restore_own(const NamedNumbers& numbers) override;
 
   Send expected_ = Send::candidate;  // the last sparse decision: the next one is probably the same
 };

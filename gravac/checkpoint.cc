@@ -106,6 +106,16 @@ Checkpoint Checkpoint::part(const std::string& prefix) const {
   return part;
 }
 
+void Checkpoint::add(const std::string& prefix, const NamedNumbers& numbers) {
+  for (const auto& [name, values] : numbers) add(prefix + name, std::span<const double>(values));
+}
+
+NamedNumbers Checkpoint::named_numbers(const std::string& prefix) const {
+  NamedNumbers named;
+  for (const std::string& name : names(prefix)) named.emplace_back(name.substr(prefix.size()), numbers(name));
+  return named;
+}
+
 char Checkpoint::type(const std::string& name) const {
   const auto found = sections_.find(name);
   require(found != sections_.end(), "checkpoint: has no '", name, "'");

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "gravac/util/named_numbers.h"
+
 namespace gravac {
 
 // The state of a run on one rank: sections of doubles, floats or text, each with a name. As bytes it is a
@@ -41,6 +43,9 @@ class Checkpoint {
   // under their old names.
   void add(const std::string& prefix, const Checkpoint& other);
   Checkpoint part(const std::string& prefix) const;
+  // The same for numbers with names: a section for each of them.
+  void add(const std::string& prefix, const NamedNumbers& numbers);
+  NamedNumbers named_numbers(const std::string& prefix) const;
   // Adds the section `name` of another checkpoint.
   void copy(const std::string& name, const Checkpoint& other);
   // The names that begin with `prefix`, in alphabetical order.

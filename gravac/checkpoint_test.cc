@@ -60,6 +60,24 @@ TEST(Checkpoint, HoldsAnotherCheckpointUnderAPrefix) {
   EXPECT_EQ(whole.text("text"), "outer");
 }
 
+TEST(Checkpoint, HoldsNumbersWithNamesUnderAPrefix) {
+  const NamedNumbers numbers = {{"a", {1, 2}}, {"b/c", {}}, {"d", {3}}};
+  Checkpoint whole;
+  whole.add("inner/", numbers);
+  whole.add("innermost", 4.0);
+  EXPECT_EQ(whole.named_numbers("inner/"), numbers);
+  EXPECT_EQ(whole.numbers("inner/a"), (std::vector<double>{1, 2}));
+  EXPECT_TRUE(whole.named_numbers("outer/").empty());
+  whole.add("inner/text", "no number");
+  EXPECT_THROW(whole.named_numbers("inner/"), Error);
+  NamedNumbers all;
+  append(all, "x/", numbers);
+  append(all, "y/", {{"a", {5}}});
+  EXPECT_EQ(NumberReader("test", all).part("x/"), numbers);
+  EXPECT_EQ(NumberReader("test", all).number("y/a"), 5);
+  EXPECT_THROW(NumberReader("test", all).number("y/a", 6, 7), Error);
+}
+
 // fuzz_checkpoint.cc goes further: it also mends the checksum, so that the sections behind it are read.
 TEST(Checkpoint, AnyBytesAreReadOrRefusedWithAnError) {
   EXPECT_TRUE(rc::check([](const std::vector<std::uint8_t>& noise) {

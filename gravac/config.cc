@@ -118,6 +118,14 @@ std::string exactly(double number) {
   return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
 
+// "500.0" and "5e2" are one number.
+std::string shortest(const OptionInfo& option, const std::string& value) {
+  if (option.kind != number && option.kind != count) return value;
+  double parsed = 0;
+  const char* const end = value.data() + value.size();
+  return std::from_chars(value.data(), end, parsed).ptr == end ? exactly(parsed) : value;
+}
+
 // Eight bits train as well as 32 (docs/results.md) where the residual keeps what they round off. powersgd
 // sends floats, as published, if it was named; else 4 bits under Adam, where high ranks in few bits are best,
 // and 16 under SGD, where low ranks do. Values that are added up on their way, as those of shared positions
@@ -307,6 +315,17 @@ StartOptions add_start(const OptionReader& reader, const std::vector<std::string
 
 }  // namespace
 
+Options resolved_options(const Options& given) {
+  Options all;
+  const OptionReader reader(given, engine_options());
+  for (const OptionInfo& option : engine_options()) {
+    const std::string value = reader.text(option.name);
+    const bool matters = option.name != "threads";  // results are the same for any number of threads
+    if (matters) all.emplace(option.name, value.empty() ? "not set" : shortest(option, value));
+  }
+  return all;
+}
+
 EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t ranks) {
   const Options options = Settings(given, layout).with_factors();
   const OptionReader reader(options, engine_options());
@@ -366,10 +385,7 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
                                    .ranks = static_cast<unsigned>(ranks),
                                    .optimizer = reader.number("optimizer-momentum")};
   }
-  for (const auto& [name, value] : given) {
-    if (name != "threads")
-      out.facts.emplace_back("option " + name, value);  // results are the same for any number of threads
-  }
+  for (const auto& [name, value] : resolved_options(given)) out.facts.emplace_back("option " + name, value);
   return setup;
 }
 

@@ -21,7 +21,11 @@ std::span<const std::string_view> option_names();
 // momentum, because they concern its optimizer as well.
 inline constexpr std::string_view kCompressionOptions = "Compression";
 
-// What the options say; its `facts` hold every option given, so that ranks compare them all.
+// Every option that results depend on, with its default if it was not given. An option whose default depends
+// on others, as that of factor does on the policy, is "not set". Throws Error for an unknown name.
+Options resolved_options(const Options& given);
+
+// What the options say; its `facts` are resolved_options(), so that ranks, and checkpoints, compare them all.
 // Throws Error for an unknown name, with the nearest known one, and for values out of range.
 EngineSetup make_setup(const Options& options, const Layout& layout, std::size_t ranks);
 

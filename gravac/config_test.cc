@@ -93,6 +93,21 @@ TEST(Config, EveryCompressorHasALaw) {
   }
 }
 
+TEST(Config, ResolvesEveryOptionThatResultsDependOn) {
+  const Options none = resolved_options({}),
+                some =
+                    resolved_options(options_from_string("factor=5e2 epsilon=0.70 feedback=false threads=4"));
+  EXPECT_EQ(none.size(), engine_options().size() - 1) << "all but threads";
+  EXPECT_EQ(some.size(), none.size());
+  EXPECT_EQ(none.at("factor"), "not set");
+  EXPECT_EQ(some.at("factor"), "500");
+  EXPECT_EQ(none.at("epsilon"), some.at("epsilon"));
+  EXPECT_EQ(none.at("feedback"), "true");
+  EXPECT_EQ(some.at("feedback"), "false");
+  EXPECT_EQ(make_setup({}, Layout(10), 4).options.facts.size(), none.size());
+  EXPECT_THROW(resolved_options(options_from_string("facto=5")), Error);
+}
+
 TEST(Config, ReadsEveryPolicyAndItsOptions) {
   EXPECT_EQ(
       make_setup(options_from_string("policy=static factor=50"), Layout(10), 4).policy->plan()->candidate,
@@ -104,7 +119,6 @@ TEST(Config, ReadsEveryPolicyAndItsOptions) {
                  Layout(10), 4);
   EXPECT_EQ(gravac.policy->plan()->minimum, 1.5);
   EXPECT_EQ(gravac.options.step.compressor, "randomk");
-  EXPECT_EQ(gravac.options.facts.size(), 7u);
   EXPECT_FALSE(gravac.policy->needs().norms);
   EXPECT_TRUE(
       make_setup(options_from_string("policy=gravac gain=released"), Layout(10), 4).policy->needs().norms);

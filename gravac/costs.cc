@@ -22,7 +22,10 @@ Straggler find_straggler(std::span<const double> seconds) {
 
 namespace {
 
-constexpr double kMostSamples = 9e15;  // doubles count exactly up to here
+// What a state puts in front of the names of a route's numbers.
+std::string route_prefix(std::size_t route) {
+  return "route " + std::string(to_string(static_cast<Route>(route))) + "/";
+}
 
 }  // namespace
 
@@ -41,19 +44,17 @@ void Typical::find_median() {
   median_ = *middle;
 }
 
-std::vector<double> Typical::save() const {
-  std::vector<double> numbers(samples_.begin(), samples_.end());
-  numbers.push_back(static_cast<double>(count_));
-  return numbers;
+NamedNumbers Typical::save() const {
+  return {{"samples", {samples_.begin(), samples_.end()}}, {"count", {static_cast<double>(count_)}}};
 }
 
-void Typical::load(std::span<const double> numbers) {
-  require(numbers.size() == kNumbers, "cost model: ", numbers.size(), " numbers of a median found, ",
-          kNumbers, " expected");
-  require(numbers[kSamples] >= 0 && numbers[kSamples] <= kMostSamples, "cost model: ", numbers[kSamples],
-          " samples of a median found");
-  std::copy_n(numbers.begin(), kSamples, samples_.begin());
-  count_ = static_cast<std::size_t>(numbers[kSamples]);
+void Typical::load(const NamedNumbers& state) {
+  const NumberReader reader("cost model", state);
+  const std::vector<double>& samples = reader.numbers("samples", kSamples);
+  require(std::ranges::all_of(samples, [](double x) { return x >= 0; }),
+          "cost model: state has a number below 0 for 'samples'");
+  count_ = reader.index("count", kManySteps);
+  std::ranges::copy(samples, samples_.begin());
   find_median();
 }
 
@@ -222,35 +223,29 @@ void CostModel::each_part(Self& self, const Visit& visit) {
     visit(name + " decode per entry", self.compressors_[c].decode_per_entry);
   }
   for (std::size_t route = 0; route < self.tried_.size(); ++route) {
-    visit("route " + std::string(to_string(static_cast<Route>(route))), self.tried_[route].fit);
+    visit(route_prefix(route) + "fit", self.tried_[route].fit);
   }
 }
 
 NamedNumbers CostModel::save() const {
   NamedNumbers state;
-  each_part(*this, [&](const std::string& name, const auto& part) { state.emplace_back(name, part.save()); });
-  std::vector<double> tried;
-  for (const Tried& one : tried_) tried.insert(tried.end(), {one.times, one.idle});
-  state.emplace_back("steps by route", std::move(tried));
+  each_part(*this,
+            [&](const std::string& name, const auto& part) { append(state, name + "/", part.save()); });
+  for (std::size_t route = 0; route < tried_.size(); ++route) {
+    append(state, route_prefix(route),
+           {{"times", {static_cast<double>(tried_[route].times)}},
+            {"idle", {static_cast<double>(tried_[route].idle)}}});
+  }
   return state;
 }
 
 void CostModel::load(const NamedNumbers& state) {
   const NumberReader reader("cost model", state);
   CostModel loaded = *this;
-  const auto numbers = [&](const std::string& name) {
-    const std::vector<double>& found = reader.numbers(name);
-    require(std::ranges::all_of(found, [](double x) { return x >= 0; }),
-            "cost model: state has a number below 0 for '", name, "'");
-    return found;
-  };
-  each_part(loaded, [&](const std::string& name, auto& part) { part.load(numbers(name)); });
-  const std::vector<double> tried = numbers("steps by route");
-  require(tried.size() == 2 * tried_.size(), "cost model: state has ", tried.size(),
-          " numbers for 'steps by route', expected ", 2 * tried_.size());
+  each_part(loaded, [&](const std::string& name, auto& part) { part.load(reader.part(name + "/")); });
   for (std::size_t route = 0; route < tried_.size(); ++route) {
-    loaded.tried_[route].times = tried[2 * route];
-    loaded.tried_[route].idle = tried[2 * route + 1];
+    loaded.tried_[route].times = reader.number(route_prefix(route) + "times", 0, kManySteps);
+    loaded.tried_[route].idle = reader.number(route_prefix(route) + "idle", 0, kManySteps);
   }
   *this = std::move(loaded);
 }

@@ -38,12 +38,11 @@ class Typical {
   double value() const { return median_; }  // 0 before the first sample
 
   // State as numbers, for checkpoints.
-  static constexpr std::size_t kNumbers = 10;
-  std::vector<double> save() const;
-  void load(std::span<const double> numbers);  // throws Error
+  NamedNumbers save() const;
+  void load(const NamedNumbers& state);  // throws Error
 
  private:
-  static constexpr std::size_t kSamples = kNumbers - 1;  // one number of the state is the count
+  static constexpr std::size_t kSamples = 9;
   void find_median();
 
   std::array<double, kSamples> samples_ = {};  // a ring: sample i is at i % kSamples

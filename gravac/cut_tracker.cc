@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "gravac/util/require.h"
 
@@ -84,25 +85,30 @@ void CutTracker::rescale(float ratio) {
   if (cuts_) cuts_ = {.minimum = ratio * cuts_->minimum, .candidate = ratio * cuts_->candidate};
 }
 
-std::vector<double> CutTracker::save() const {
-  return {cuts_ ? 1.0 : 0.0, cuts_ ? static_cast<double>(cuts_->minimum) : 0,
-          cuts_ ? static_cast<double>(cuts_->candidate) : 0, correction_};
+NamedNumbers CutTracker::save() const {
+  const Thresholds cuts = cuts_.value_or(Thresholds{});
+  return {{"cuts known", {cuts_ ? 1.0 : 0.0}},
+          {"minimum cut", {static_cast<double>(cuts.minimum)}},
+          {"candidate cut", {static_cast<double>(cuts.candidate)}},
+          {"correction", {correction_}}};
 }
 
-void CutTracker::check(std::span<const double> state) {
-  require(state.size() == 4, "checkpoint: ", state.size(), " numbers of a cut found, 4 expected");
-  require(state[1] >= 0 && state[2] >= state[1] && std::isfinite(state[2]), "checkpoint: cuts at ", state[1],
-          " and ", state[2], " found, 0 <= minimum <= candidate expected");
-  require(state[3] >= 0.1 && state[3] <= 10, "checkpoint: a correction of ", state[3],
-          " found, 0.1 to 10 expected");
+void CutTracker::check(const NamedNumbers& state) {
+  CutTracker(0).load(state);
 }
 
-void CutTracker::load(std::span<const double> state) {
+void CutTracker::load(const NamedNumbers& state) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  const NumberReader reader("cut tracker", state);
+  const bool known = reader.flag("cuts known");
+  const double minimum = reader.number("minimum cut", 0, kMost);
+  const double candidate = reader.number("candidate cut", minimum, kMost);
+  const double correction = reader.number("correction", 0.1, 10);
   cuts_.reset();
-  if (state[0] != 0) {
-    cuts_ = {.minimum = static_cast<float>(state[1]), .candidate = static_cast<float>(state[2])};
+  if (known) {
+    cuts_ = {.minimum = static_cast<float>(minimum), .candidate = static_cast<float>(candidate)};
   }
-  correction_ = state[3];
+  correction_ = correction;
   histogram_.clear();
 }
 

@@ -8,6 +8,7 @@
 #include "gravac/codec/request.h"
 #include "gravac/codec/select/histogram.h"
 #include "gravac/policy/plan.h"
+#include "gravac/util/named_numbers.h"
 
 namespace gravac {
 
@@ -50,9 +51,9 @@ class CutTracker {
   void rescale(float ratio);
 
   // State between steps, for checkpoints.
-  std::vector<double> save() const;
-  static void check(std::span<const double> state);  // throws Error where load() could not take it
-  void load(std::span<const double> state);
+  NamedNumbers save() const;
+  static void check(const NamedNumbers& state);  // throws Error where load() could not take it
+  void load(const NamedNumbers& state);
 
  private:
   std::size_t entries_;

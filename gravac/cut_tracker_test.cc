@@ -89,7 +89,7 @@ TEST(CutTracker, LearnsNothingFromABadStep) {
     CutTracker cuts(kEntries);
     std::mt19937 random(3);
     for (int i = 0; i < 5; ++i) step(cuts, gauss_buckets(random), {10, 100});
-    const std::vector<double> before = cuts.save();
+    const NamedNumbers before = cuts.save();
     step(cuts, {std::vector<float>(kEntries, bad)}, {10, 100}, false);
     EXPECT_EQ(cuts.save(), before);
   }
@@ -121,11 +121,17 @@ TEST(CutTracker, GoesOnFromItsState) {
 
 TEST(CutTracker, RefusesStatesThatItCannotHave) {
   const double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
-  using State = std::vector<double>;
-  for (const State& state :
-       {State{}, State{1, 0.1, 0.2}, State{1, 0.2, 0.1, 1}, State{1, -1, 0, 1}, State{1, nan, nan, 1},
-        State{1, 0, infinity, 1}, State{1, 0, 0, 0.01}, State{1, 0, 0, nan}}) {
-    EXPECT_THROW(CutTracker::check(state), Error);
+  const auto state = [](double known, double minimum, double candidate, double correction) {
+    return NamedNumbers{{"cuts known", {known}},
+                        {"minimum cut", {minimum}},
+                        {"candidate cut", {candidate}},
+                        {"correction", {correction}}};
+  };
+  CutTracker::check(state(1, 0.1, 0.2, 1));
+  for (const NamedNumbers& bad :
+       {NamedNumbers{}, state(2, 0.1, 0.2, 1), state(1, 0.2, 0.1, 1), state(1, -1, 0, 1),
+        state(1, nan, nan, 1), state(1, 0, infinity, 1), state(1, 0, 0, 0.01), state(1, 0, 0, nan)}) {
+    EXPECT_THROW(CutTracker::check(bad), Error);
   }
 }
 

@@ -31,6 +31,11 @@ std::string digest_of(const std::vector<Bucket>& buckets) {
   return std::to_string(digest);
 }
 
+// What a checkpoint puts in front of the names of a bucket's numbers.
+std::string codec_prefix(std::size_t bucket) {
+  return "codec " + std::to_string(bucket) + "/";
+}
+
 // No payload of ours is longer: a value and a position for each entry, and a header for each bucket.
 std::size_t longest_message(const Layout& layout, std::size_t buckets) {
   return 8 * layout.entries() + 1024 * (buckets + 1);
@@ -120,9 +125,8 @@ void EngineBase::prove_equal() {
 }
 
 std::uint64_t EngineBase::engine_digest() const {
-  std::vector<double> numbers = overshoot_.numbers();
-  numbers.push_back(static_cast<double>(compressor_));
-  return digest_of(numbers, own_digest());
+  const double compressor = static_cast<double>(compressor_);
+  return digest_of(overshoot_.numbers(), digest_of(std::span(&compressor, 1), own_digest()));
 }
 
 void EngineBase::accept(std::size_t bucket, std::span<float> gradient, std::span<const float> weights) {
@@ -254,17 +258,13 @@ std::vector<float> EngineBase::gather_memory(std::size_t number) {
 Checkpoint EngineBase::save() {
   Checkpoint checkpoint;
   round_.save(checkpoint);
-  checkpoint.add(name_, own_numbers());
+  checkpoint.add(std::string(name_) + "/", own_numbers());
   const bool told = std::ranges::any_of(rates_, [](double rate) { return rate > 0; });
   if (told) checkpoint.add("learning rates", std::span<const double>(rates_));
-  checkpoint.add("overshoot", std::span<const double>(overshoot_.numbers()));
+  checkpoint.add("overshoot/", overshoot_.numbers());
   checkpoint.add("last mean", overshoot_.last_mean());
-  std::vector<double> codecs;
-  for (const Part& part : parts_) {
-    const std::vector<double> numbers = part.codec->numbers();
-    codecs.insert(codecs.end(), numbers.begin(), numbers.end());
-  }
-  checkpoint.add("codecs", std::span<const double>(codecs));
+  checkpoint.add("codecs", static_cast<double>(parts_.size()));
+  for (std::size_t i = 0; i < parts_.size(); ++i) checkpoint.add(codec_prefix(i), parts_[i].codec->numbers());
   if (parts_.empty()) return checkpoint;
   const std::vector<Memory*> memories = parts_[0].codec->memories();
   for (std::size_t m = 0; m < memories.size(); ++m) {
@@ -278,14 +278,14 @@ Checkpoint EngineBase::save() {
 // First everything is read and checked, then everything is changed: a refused load changes nothing.
 void EngineBase::load(const Checkpoint& checkpoint) {
   auto round = round_.read(checkpoint);
-  const std::vector<double> own = checkpoint.numbers(name_), codecs = checkpoint.numbers("codecs");
+  const NamedNumbers own = checkpoint.named_numbers(std::string(name_) + "/");
   check_own(own);
   const std::vector<double> rates = checkpoint.has("learning rates")
                                         ? checkpoint.numbers("learning rates", rates_.size())
                                         : std::vector<double>(rates_.size());
   require(std::ranges::all_of(rates, [](double x) { return std::isfinite(x) && x >= 0; }),
           "checkpoint: 'learning rates' holds numbers below 0, infinities or NaN");
-  const std::vector<double> overshoot = checkpoint.numbers("overshoot");
+  const NamedNumbers overshoot = checkpoint.named_numbers("overshoot/");
   const std::span<const float> last_mean = checkpoint.view("last mean");
   overshoot_.check(overshoot, last_mean);
   // Codecs of the compressor in use when the state was saved, if that is another.
@@ -293,14 +293,15 @@ void EngineBase::load(const Checkpoint& checkpoint) {
   if (round->compressor != compressor_) others = make_codecs(round->compressor);
   const auto codec = [&](std::size_t i) -> Codec& { return others.empty() ? *parts_[i].codec : *others[i]; };
   // Where the buckets are others than they were, all of them go on from the first one's numbers.
-  const std::size_t each = parts_.empty() ? 0 : codec(0).numbers().size();
-  require(codecs.size() >= each, "checkpoint: 'codecs' has ", codecs.size(), " numbers, at least ", each,
-          " expected");
-  const bool same_number = codecs.size() == each * parts_.size();
-  const auto numbers_of = [&](std::size_t i) {
-    return std::span(codecs).subspan(same_number ? i * each : 0, each);
-  };
-  for (std::size_t i = 0; i < parts_.size(); ++i) codec(i).check(numbers_of(i));
+  const double saved = checkpoint.number("codecs");
+  require(saved >= 0 && saved <= static_cast<double>(std::max(layout_.segments().size(), parts_.size())),
+          "checkpoint: 'codecs' is ", saved, ", expected a number of buckets");
+  const bool same_number = saved == static_cast<double>(parts_.size());
+  std::vector<NamedNumbers> numbers;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    numbers.push_back(checkpoint.named_numbers(codec_prefix(same_number ? i : 0)));
+    codec(i).check(numbers.back());
+  }
   std::vector<std::span<const float>> memories;
   for (std::size_t m = 0; !parts_.empty() && m < codec(0).memories().size(); ++m) {
     const std::string name(codec(0).memories()[m]->name());
@@ -321,7 +322,7 @@ void EngineBase::load(const Checkpoint& checkpoint) {
   round_.adopt(std::move(round));
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (!others.empty()) parts_[i].codec = std::move(others[i]);
-    parts_[i].codec->restore(numbers_of(i));
+    parts_[i].codec->restore(numbers[i]);
     for (std::size_t m = 0; m < memories.size(); ++m) {
       std::vector<float> mine;
       each_segment(parts_[i], [&](const Segment& segment, std::size_t) {

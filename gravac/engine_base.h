@@ -70,9 +70,9 @@ class EngineBase : public Engine {
   virtual std::uint64_t own_digest() const = 0;
   // Numbers of the engine's own, for checkpoints. check throws Error where restore could not take them;
   // restore does not fail, and is called once everything else has been loaded.
-  virtual std::vector<double> own_numbers() const = 0;
-  virtual void check_own(std::span<const double> numbers) const = 0;
-  virtual void restore_own(std::span<const double> numbers) = 0;
+  virtual NamedNumbers own_numbers() const = 0;
+  virtual void check_own(const NamedNumbers& numbers) const = 0;
+  virtual void restore_own(const NamedNumbers& numbers) = 0;
 
   const char* name_;
   Layout layout_;

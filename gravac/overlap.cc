@@ -230,25 +230,23 @@ void Overlap::rescale(float ratio) {
 }
 
 std::uint64_t Overlap::own_digest() const {
-  const double room[] = {collector_.seen()};
-  return digest_of(room, order_->digest());
+  return digest_of(collector_.save(), order_->digest());
 }
 
-std::vector<double> Overlap::own_numbers() const {
-  std::vector<double> numbers = cuts_.save();
-  numbers.push_back(collector_.seen());
+NamedNumbers Overlap::own_numbers() const {
+  NamedNumbers numbers = cuts_.save();
+  append(numbers, "", collector_.save());
   return numbers;
 }
 
-void Overlap::check_own(std::span<const double> numbers) const {
-  require(!numbers.empty(), "checkpoint: 'overlap' is empty");
-  CutTracker::check(numbers.first(numbers.size() - 1));
-  Collector::check(numbers.back());
+void Overlap::check_own(const NamedNumbers& numbers) const {
+  CutTracker::check(numbers);
+  Collector::check(numbers);
 }
 
-void Overlap::restore_own(std::span<const double> numbers) {
-  cuts_.load(numbers.first(numbers.size() - 1));
-  collector_.set_seen(numbers.back());
+void Overlap::restore_own(const NamedNumbers& numbers) {
+  cuts_.load(numbers);
+  collector_.load(numbers);
   order_ = round_.next_order();
   open();
 }

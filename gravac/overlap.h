@@ -62,9 +62,9 @@ class Overlap final : public EngineBase {
   bool any_bad(bool mine);
 
   std::uint64_t own_digest() const override;
-  std::vector<double> own_numbers() const override;
-  void check_own(std::span<const double> numbers) const override;
-  void restore_own(std::span<const double> numbers) override;
+  NamedNumbers own_numbers() const override;
+  void check_own(const NamedNumbers& numbers) const override;
+  void restore_own(const NamedNumbers& numbers) override;
 
   CutTracker cuts_;
   Collector collector_;  // of messages with the payloads of all buckets

@@ -15,7 +15,7 @@ namespace gravac {
 namespace {
 
 // Rises with every change of what save() writes, here or in what it calls.
-constexpr const char* kStateFormat = "5";
+constexpr const char* kStateFormat = "6";
 
 // What the sums of gradients say of a rank is their norm. The norm of a sum over ranks would say another
 // thing.
@@ -386,8 +386,8 @@ void Round::save(Checkpoint& checkpoint) const {
   each_number(*state_, [&](const char* name, auto& number, double) {
     checkpoint.add(std::string("round/") + name, static_cast<double>(number));
   });
-  for (const auto& [key, values] : costs().save()) checkpoint.add("costs/" + key, values);
-  for (const auto& [key, values] : policy().save()) checkpoint.add("policy/" + key, values);
+  checkpoint.add("costs/", costs().save());
+  checkpoint.add("policy/", policy().save());
   checkpoint.add("watched", std::span<const float>(state_->watched));
   checkpoint.add("sharing/watched", to_string(kWatchedSharing));
 }
@@ -409,15 +409,8 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
             ", expected at least 0 and less than ", limit);
     number = static_cast<Number>(there);
   });
-  const auto named = [&](const std::string& prefix) {
-    NamedNumbers numbers;
-    for (const std::string& name : checkpoint.names(prefix)) {
-      numbers.emplace_back(name.substr(prefix.size()), checkpoint.numbers(name));
-    }
-    return numbers;
-  };
-  state->costs.load(named("costs/"));
-  state->policy->load(named("policy/"));
+  state->costs.load(checkpoint.named_numbers("costs/"));
+  state->policy->load(checkpoint.named_numbers("policy/"));
   require(state->watched_steps <= policy().observe_interval(), "checkpoint: 'round/watched steps' is ",
           state->watched_steps, ", expected 0 to ", policy().observe_interval());
   const bool watches = state->policy->observes() && state->watched_steps > 0;

@@ -17,8 +17,8 @@ std::uint64_t digest_of(std::span<const double> numbers, std::uint64_t seed) {
   return checksum(std::as_bytes(numbers), seed);
 }
 
-std::uint64_t digest_of(const NamedNumbers& state) {
-  std::uint64_t digest = 0;
+std::uint64_t digest_of(const NamedNumbers& state, std::uint64_t seed) {
+  std::uint64_t digest = seed;
   for (const auto& [name, numbers] : state) {
     digest = digest_of(numbers, checksum(std::as_bytes(std::span(name)), digest));
   }

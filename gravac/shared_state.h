@@ -21,7 +21,7 @@ struct SharedState {
 };
 
 std::uint64_t digest_of(std::span<const double> numbers, std::uint64_t seed = 0);
-std::uint64_t digest_of(const NamedNumbers& state);
+std::uint64_t digest_of(const NamedNumbers& state, std::uint64_t seed = 0);
 
 // Compares all ranks' states. If some differ, throws an Error with the same text on all ranks, which says
 // which ranks differ from rank 0, and in what. To be called by all ranks.

@@ -156,7 +156,7 @@ TEST(SharedState, APolicyThatDiffersOnOneRankIsFoundInTheSameStep) {
       engine.steps(7);
       PolicyState state = engine->policy().save();
       for (auto& [name, numbers] : state) {
-        if (name == "gains" && comm.rank() == 1) numbers[1] *= 1 + 1e-15;
+        if (name == "gains" && comm.rank() == 1) numbers[0] *= 1 + 1e-15;
       }
       engine->policy().load(state);
       engine.steps(1);

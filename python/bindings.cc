@@ -6,7 +6,6 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -191,37 +190,8 @@ Layout make_layout(const Parameters& parameters) {
   return layout;
 }
 
-constexpr std::string_view kNotSet = "not set";
-
-// "500.0" and "5e2" are one number.
-std::string shortest(const OptionInfo& option, const std::string& value) {
-  if (option.kind != OptionInfo::Kind::number && option.kind != OptionInfo::Kind::count) return value;
-  double number = 0;
-  const char* const end = value.data() + value.size();
-  if (std::from_chars(value.data(), end, number).ptr != end) return value;
-  char text[32];
-  return {text, std::to_chars(text, text + sizeof text, number).ptr};
-}
-
-// Every option that results depend on, those left out at their defaults. An option whose default depends on
-// others, as that of factor does on the policy, is "not set".
-Options resolved(const Options& given) {
-  Options all;
-  const OptionReader reader(given, engine_options());
-  for (const OptionInfo& option : engine_options()) {
-    const std::string value = reader.text(option.name);
-    const bool matters = option.name != "threads";  // results are the same for any number of threads
-    if (matters) all.emplace(option.name, value.empty() ? kNotSet : shortest(option, value));
-  }
-  return all;
-}
-
 EngineSetup make_setup(const Parameters& parameters, const Options& options, std::size_t ranks) {
   EngineSetup setup = gravac::make_setup(options, make_layout(parameters), ranks);
-  setup.options.facts.clear();  // those are of the options given only
-  for (const auto& [name, value] : resolved(options)) {
-    setup.options.facts.emplace_back("option " + name, value);
-  }
   for (const auto& [name, size, rows, type] : parameters) {
     setup.options.stored_as.push_back(values_from_string(type));
   }
@@ -376,7 +346,7 @@ PYBIND11_MODULE(_engine, m) {
   m.def("check_options", [](const Options& options, std::size_t ranks) {
     return gravac::make_setup(options, Layout(1), ranks).warnings;
   });
-  m.def("resolved_options", &resolved);
+  m.def("resolved_options", &resolved_options);
   m.def("compressors", [] {  // by name: what tests have to know of them
     py::dict all;
     for (const CompressorInfo& info : compressors()) {

@@ -12,6 +12,7 @@ namespace {
 
 using gravac::Checkpoint;
 using gravac::train::CheckpointFolder;
+using gravac::train::Manifest;
 
 constexpr std::size_t kRanks = 2;
 
@@ -25,12 +26,15 @@ std::vector<float> values(std::uint64_t step, std::size_t rank) {
 
 void write(const std::string& dir) {
   const auto before = CheckpointFolder(dir, 0, kRanks).list();
-  for (std::uint64_t step = before.empty() ? 1 : before[0].step + 1;; ++step) {
+  for (std::uint64_t step = before.empty() ? 1 : before[0] + 1;; ++step) {
+    Manifest manifest{.saved_by = {"of checkpoint_writer", 1}, .step = step};
     for (std::size_t rank = 0; rank < kRanks; ++rank) {
       Checkpoint state;
       state.add("values", values(step, rank));
-      CheckpointFolder(dir, rank, kRanks).save(step, std::move(state));
+      manifest.digests.push_back(
+          CheckpointFolder(dir, rank, kRanks).save(manifest.saved_by, step, std::move(state)));
     }
+    CheckpointFolder(dir, 0, kRanks).complete(manifest);
     std::printf("%ju\n", std::uintmax_t{step});
     std::fflush(stdout);
     CheckpointFolder(dir, 0, kRanks).drop_before(step);
@@ -40,15 +44,16 @@ void write(const std::string& dir) {
 // Throws Error unless every listed checkpoint holds what was saved. Prints the newest step, or 0.
 void check(const std::string& dir) {
   const CheckpointFolder folder(dir, 0, kRanks);
-  const auto entries = folder.list();
-  for (const auto& entry : entries) {
-    for (std::size_t rank = 0; rank < entry.ranks; ++rank) {
-      const auto expected = values(entry.step, rank);
-      gravac::require(folder.load(entry, rank).floats("values", expected.size()) == expected, "step ",
-                      entry.step, " of rank ", rank, " does not hold what was saved");
+  const auto steps = folder.list();
+  for (const std::uint64_t step : steps) {
+    const Manifest manifest = folder.manifest(step);
+    for (std::size_t rank = 0; rank < manifest.ranks(); ++rank) {
+      const auto expected = values(step, rank);
+      gravac::require(folder.load(manifest, rank).floats("values", expected.size()) == expected, "step ",
+                      step, " of rank ", rank, " does not hold what was saved");
     }
   }
-  std::printf("%ju\n", std::uintmax_t{entries.empty() ? 0 : entries[0].step});
+  std::printf("%ju\n", std::uintmax_t{steps.empty() ? 0 : steps[0]});
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ class Adam final : public Optimizer {
   bool step(std::span<float> weights, std::span<const float> gradient, double learning_rate,
             const MomentumUse& momentum = {}) override;
   std::vector<Array> arrays() override { return {{"first moment", first_}, {"second moment", second_}}; }
-  std::span<double> counters() override { return {&steps_, 1}; }
+  std::vector<Counter> counters() override { return {{"steps", &steps_}}; }
 
  private:
   AdamOptions options_;

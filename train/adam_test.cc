@@ -80,7 +80,7 @@ TEST(Adam, GoesOnFromItsStateToTheBit) {
   Adam second(3, {.weight_decay = 0.1, .decoupled = true});
   for (std::size_t i = 0; i < 2; ++i)
     std::ranges::copy(whole.arrays()[i].values, second.arrays()[i].values.begin());
-  std::ranges::copy(whole.counters(), second.counters().begin());
+  *second.counters().at(0).value = *whole.counters().at(0).value;
   std::vector<float> copy = weights;
   for (int step = 0; step < 3; ++step) {
     whole.step(weights, std::vector<float>{1, 2, 3}, 0.1);

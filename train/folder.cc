@@ -11,8 +11,10 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
+#include "gravac/util/checksum.h"
 #include "gravac/util/require.h"
 #include "train/file.h"
 
@@ -22,7 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 const std::string kSavedAs = "saved as";  // the section that names the step and rank of a file's state
-const std::string kUnfinished = ".tmp";   // ending of the name of a file that is still being written
+const std::string kSavedBy = ", saved by attempt ";  // in that section; earlier versions wrote less
+const std::string kManifest = "manifest.json";
+const std::string kUnfinished = ".tmp";  // ending of the name of a file that is still being written
 const std::string kUnread = ".unread", kIncomplete = ".incomplete";  // endings of steps that were set aside
 
 // One rank out of a number of ranks, as in the name of a file.
@@ -40,9 +44,10 @@ std::string file_name(const Member& member) {
   return "rank-" + std::to_string(member.rank) + "-of-" + std::to_string(member.ranks) + ".gvck";
 }
 
-std::string saved_as(std::uint64_t step, const Member& member) {
+std::string saved_as(const RunIdentity& saved_by, std::uint64_t step, const Member& member) {
   return "step " + std::to_string(step) + " of rank " + std::to_string(member.rank) + " of " +
-         std::to_string(member.ranks);
+         std::to_string(member.ranks) + kSavedBy + std::to_string(saved_by.attempt) + " of run " +
+         saved_by.run;
 }
 
 // The step in the name of a folder, or the member in the name of a file. Nothing if the name is not
@@ -103,7 +108,7 @@ void make_folder(const std::string& folder) {
 
 // Writes under a temporary name, and renames the file when all bytes are on the disk. Renaming happens
 // completely or not at all, so that a file under its final name is always complete.
-void write_atomically(const std::string& path, const std::vector<std::byte>& bytes) {
+void write_atomically(const std::string& path, std::span<const std::byte> bytes) {
   const std::string unfinished = path + kUnfinished;
   try {
     File file(unfinished, O_WRONLY | O_CREAT | O_TRUNC);
@@ -116,8 +121,13 @@ void write_atomically(const std::string& path, const std::vector<std::byte>& byt
   }
 }
 
-// Deletes our files in the folder of a step, and then the folder unless it holds other files.
+// Deletes our files in the folder of a step, and then the folder unless it holds other files. The manifest
+// goes first: without it the step is not complete.
 void remove_step(const std::string& folder) {
+  for (const std::string& name : {kManifest, kManifest + kUnfinished}) {
+    const std::string path = folder + '/' + name;
+    if (unlink(path.c_str()) != 0 && errno != ENOENT) fail("remove", path);
+  }
   for (const std::string& name : names_in(folder)) {
     const std::string finished =
         name.substr(0, name.size() - (name.ends_with(kUnfinished) ? kUnfinished.size() : 0));
@@ -152,6 +162,22 @@ std::string missing_in(const std::string& folder, std::size_t ranks) {
   return first + " and " + std::to_string(more) + (more == 1 ? " more file" : " more files") + " are missing";
 }
 
+bool is_complete(const std::string& folder) {
+  return fs::exists(folder + '/' + kManifest);
+}
+
+// Whether a rank's file was saved before there were manifests. (A run that was killed just before it wrote
+// its manifest leaves all files, too.)
+bool is_of_earlier_version(const std::string& path) {
+  try {
+    const std::string bytes = File(path, O_RDONLY).read();
+    const std::string saved = Checkpoint::from_bytes(std::as_bytes(std::span(bytes))).text(kSavedAs);
+    return saved.find(kSavedBy) == saved.npos;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 // Renames a folder to NAME.unread or the like, or NAME.unread.2 and so on if there is one already.
 std::string set_aside(const std::string& folder, const std::string& ending) {
   std::string name = folder + ending;
@@ -168,9 +194,9 @@ CheckpointFolder::CheckpointFolder(std::string dir, std::size_t rank, std::size_
           " ranks found, a rank below that expected");
 }
 
-void CheckpointFolder::save(std::uint64_t step, Checkpoint state) {
+std::uint64_t CheckpointFolder::save(const RunIdentity& saved_by, std::uint64_t step, Checkpoint state) {
   const Member self = {rank_, ranks_};
-  state.add(kSavedAs, saved_as(step, self));
+  state.add(kSavedAs, saved_as(saved_by, step, self));
   const std::vector<std::byte> bytes = state.to_bytes();
   state = {};  // frees what may be hundreds of megabytes while the disk is busy
   const std::string folder = dir_ + '/' + folder_name(step);
@@ -178,25 +204,42 @@ void CheckpointFolder::save(std::uint64_t step, Checkpoint state) {
   write_atomically(folder + '/' + file_name(self), bytes);
   sync_folder(folder);
   sync_folder(dir_);  // the rank that created `folder` may have died before it synced `dir_`
+  return checksum(bytes);
 }
 
-std::vector<CheckpointFolder::Entry> CheckpointFolder::list() const {
-  std::vector<Entry> entries;
+void CheckpointFolder::discard(std::uint64_t step) {
+  const std::string folder = dir_ + '/' + folder_name(step);
+  unlink((folder + '/' + file_name({rank_, ranks_})).c_str());
+  rmdir(folder.c_str());  // by the last rank
+}
+
+void CheckpointFolder::complete(const Manifest& manifest) {
+  const std::string folder = dir_ + '/' + folder_name(manifest.step), text = to_text(manifest);
+  write_atomically(folder + '/' + kManifest, std::as_bytes(std::span(text)));
+  sync_folder(folder);
+}
+
+std::vector<std::uint64_t> CheckpointFolder::list() const {
+  std::vector<std::uint64_t> complete;
   for (const std::uint64_t step : steps_in(dir_)) {
-    for (const auto& [ranks, count] : files_in(dir_ + '/' + folder_name(step))) {
-      if (count == ranks) entries.push_back({step, ranks});
-    }
+    if (is_complete(dir_ + '/' + folder_name(step))) complete.push_back(step);
   }
-  std::reverse(entries.begin(), entries.end());
-  return entries;
+  std::reverse(complete.begin(), complete.end());
+  return complete;
 }
 
-std::vector<std::string> CheckpointFolder::incomplete() const {
-  std::vector<std::string> all;
+std::vector<CheckpointFolder::Incomplete> CheckpointFolder::incomplete() const {
+  std::vector<Incomplete> all;
   for (const std::uint64_t step : steps_in(dir_)) {
-    for (const auto& [ranks, count] : files_in(dir_ + '/' + folder_name(step))) {
-      const std::string missing = missing_in(dir_ + '/' + folder_name(step), ranks);
-      if (!missing.empty()) all.push_back(folder_name(step) + ": " + missing);
+    const std::string folder = dir_ + '/' + folder_name(step);
+    if (is_complete(folder)) continue;
+    for (const auto& [ranks, count] : files_in(folder)) {
+      const std::string missing = missing_in(folder, ranks);
+      const bool earlier = missing.empty() && is_of_earlier_version(folder + '/' + file_name({0, ranks}));
+      const std::string lacks = earlier           ? "saved by an earlier version of gravac"
+                                : missing.empty() ? kManifest + " is missing"
+                                                  : missing;
+      all.push_back({folder_name(step) + ": " + lacks, earlier});
     }
   }
   std::reverse(all.begin(), all.end());
@@ -208,14 +251,30 @@ std::string CheckpointFolder::missing_of(std::uint64_t step) const {
   return missing.empty() ? "" : folder_name(step) + ": " + missing;
 }
 
-Checkpoint CheckpointFolder::load(const Entry& entry, std::size_t rank) const {
-  const Member member = {rank, entry.ranks};
-  const std::string path = dir_ + '/' + folder_name(entry.step) + '/' + file_name(member);
+Manifest CheckpointFolder::manifest(std::uint64_t step) const {
+  const std::string path = dir_ + '/' + folder_name(step) + '/' + kManifest;
+  const std::string text = File(path, O_RDONLY).read();
+  try {
+    const Manifest manifest = manifest_from_text(text);
+    require(manifest.step == step, "manifest: is of step ", manifest.step);
+    return manifest;
+  } catch (const Error& error) {
+    throw Error(path + ": " + error.what());
+  }
+}
+
+// The digest comes last, since "of another run" says more than "another file".
+Checkpoint CheckpointFolder::load(const Manifest& manifest, std::size_t rank) const {
+  const Member member = {rank, manifest.ranks()};
+  const std::string path = dir_ + '/' + folder_name(manifest.step) + '/' + file_name(member);
   const std::string bytes = File(path, O_RDONLY).read();
   try {
     Checkpoint state = Checkpoint::from_bytes(std::as_bytes(std::span(bytes)));
-    const std::string found = state.text(kSavedAs), expected = saved_as(entry.step, member);
-    require(found == expected, "checkpoint: holds ", found, ", ", expected, " expected");
+    const std::string found = state.text(kSavedAs);
+    const std::string expected = saved_as(manifest.saved_by, manifest.step, member);
+    require(found == expected, "checkpoint: holds ", found, "; ", kManifest, " expects ", expected);
+    require(checksum(std::as_bytes(std::span(bytes))) == manifest.digests.at(rank),
+            "checkpoint: is not the file that ", kManifest, " was written for: their digests differ");
     return state;
   } catch (const Error& error) {
     throw Error(path + ": " + error.what());
@@ -224,8 +283,8 @@ Checkpoint CheckpointFolder::load(const Entry& entry, std::size_t rank) const {
 
 void CheckpointFolder::drop_before(std::uint64_t step, std::size_t keep) {
   std::set<std::uint64_t> kept = {step};
-  for (const Entry& entry : list()) {
-    if (entry.step < step && kept.size() < keep) kept.insert(entry.step);
+  for (const std::uint64_t complete : list()) {
+    if (complete < step && kept.size() < keep) kept.insert(complete);
   }
   for (const std::uint64_t older : steps_in(dir_)) {
     if (older < step && !kept.contains(older)) remove_step(dir_ + '/' + folder_name(older));
@@ -237,13 +296,11 @@ void CheckpointFolder::drop_before(std::uint64_t step, std::size_t keep) {
 }
 
 std::vector<std::string> CheckpointFolder::set_aside_from(std::uint64_t step) {
-  std::set<std::uint64_t> complete;
-  for (const Entry& entry : list()) complete.insert(entry.step);
   std::vector<std::string> renamed;
   for (const std::uint64_t found : steps_in(dir_)) {
     if (found < step) continue;
     const std::string folder = dir_ + '/' + folder_name(found);
-    if (complete.contains(found)) {
+    if (is_complete(folder)) {
       renamed.push_back(set_aside(folder, kUnread));
     } else if (!files_in(folder).empty()) {
       renamed.push_back(set_aside(folder, kIncomplete));

@@ -15,20 +15,26 @@ namespace {
 using testing::error_of;
 using testing::Folder;
 
-// A process that was killed left its file behind, but not its lock.
-TEST(FolderLock, HasOneOwnerUntilThatIsKilled) {
-  const Folder dir;
-  const std::string folder = dir / "deep/run";
+// A process that holds the folder until it is killed; -1 if there is none.
+pid_t hold(const std::string& folder, FolderLock::Holder holder) {
   int ready[2];
-  ASSERT_EQ(pipe(ready), 0);
+  if (pipe(ready) != 0) return -1;
   const pid_t child = fork();
   if (child == 0) {
-    FolderLock lock(folder);
+    FolderLock lock(folder, holder);
     if (write(ready[1], "x", 1) != 1) _exit(1);
     for (;;) pause();
   }
   char byte = 0;
-  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  return read(ready[0], &byte, 1) == 1 ? child : -1;
+}
+
+// A process that was killed left its file behind, but not its lock.
+TEST(FolderLock, HasOneOwnerUntilThatIsKilled) {
+  const Folder dir;
+  const std::string folder = dir / "deep/run";
+  const pid_t child = hold(folder, FolderLock::Holder::run);
+  ASSERT_GT(child, 0);
   EXPECT_THROW(FolderLock second(folder), FolderInUse);
   EXPECT_EQ(
       error_of([&] { FolderLock second(folder); }),
@@ -36,6 +42,24 @@ TEST(FolderLock, HasOneOwnerUntilThatIsKilled) {
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   FolderLock third(folder);
+}
+
+// The launcher was killed and its worker lives on.
+TEST(FolderLock, IsHeldByTheWorkerThatWritesToo) {
+  const Folder dir;
+  const pid_t launcher = hold(dir.path(), FolderLock::Holder::run);
+  const pid_t worker = hold(dir.path(), FolderLock::Holder::worker_of_run);
+  ASSERT_TRUE(launcher > 0 && worker > 0);
+  for (const pid_t owner : {launcher, worker}) {
+    EXPECT_NE(error_of([&] {
+                FolderLock next(dir.path(), FolderLock::Holder::run, 0);
+              }).find(" process " + std::to_string(owner) + ";"),
+              std::string::npos);
+    EXPECT_THROW(FolderLock other(dir.path(), FolderLock::Holder::worker_of_run), FolderInUse);
+    kill(owner, SIGKILL);
+    waitpid(owner, nullptr, 0);
+  }
+  FolderLock next(dir.path());
 }
 
 TEST(FolderLock, SaysWhyAFolderCannotBeUsed) {

@@ -21,7 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 using testing::error_of;
 using testing::Folder;
-using Entries = std::vector<CheckpointFolder::Entry>;
+using Steps = std::vector<std::uint64_t>;
+
+const RunIdentity kRun = {"00112233445566ff", 1};
 
 Checkpoint state_of(std::uint64_t step, std::size_t rank, std::size_t size = 100) {
   Checkpoint state;
@@ -29,16 +31,25 @@ Checkpoint state_of(std::uint64_t step, std::size_t rank, std::size_t size = 100
   return state;
 }
 
-void save(const std::string& dir, std::uint64_t step, std::size_t ranks) {
+// Saves the files of all ranks, and returns the manifest that would complete the step.
+Manifest save_files(const std::string& dir, std::uint64_t step, std::size_t ranks,
+                    const RunIdentity& by = kRun) {
+  Manifest manifest{.saved_by = by, .step = step};
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    CheckpointFolder(dir, rank, ranks).save(step, state_of(step, rank));
+    manifest.digests.push_back(CheckpointFolder(dir, rank, ranks).save(by, step, state_of(step, rank)));
   }
+  return manifest;
 }
 
-void expect_whole(const CheckpointFolder& folder, const CheckpointFolder::Entry& entry) {
-  for (std::size_t rank = 0; rank < entry.ranks; ++rank) {
-    EXPECT_EQ(folder.load(entry, rank).floats("values", 100),
-              state_of(entry.step, rank).floats("values", 100));
+void save(const std::string& dir, std::uint64_t step, std::size_t ranks, const RunIdentity& by = kRun) {
+  CheckpointFolder(dir, 0, ranks).complete(save_files(dir, step, ranks, by));
+}
+
+void expect_whole(const CheckpointFolder& folder, std::uint64_t step) {
+  const Manifest manifest = folder.manifest(step);
+  EXPECT_EQ(manifest.saved_by, kRun);
+  for (std::size_t rank = 0; rank < manifest.ranks(); ++rank) {
+    EXPECT_EQ(folder.load(manifest, rank).floats("values", 100), state_of(step, rank).floats("values", 100));
   }
 }
 
@@ -55,8 +66,11 @@ TEST(CheckpointFolder, GivesBackWhatEachRankSaved) {
     save(runs, 25, ranks);
     save(runs, 12'345'678'901, ranks);
     const CheckpointFolder folder(runs, 0, ranks);
-    EXPECT_EQ(folder.list(), (Entries{{12'345'678'901, ranks}, {25, ranks}}));
-    for (const auto& entry : folder.list()) expect_whole(folder, entry);
+    EXPECT_EQ(folder.list(), (Steps{12'345'678'901, 25}));
+    for (const std::uint64_t step : folder.list()) {
+      EXPECT_EQ(folder.manifest(step).ranks(), ranks);
+      expect_whole(folder, step);
+    }
   }
   EXPECT_TRUE(fs::exists(dir / "deep/er4/step-0000000025/rank-3-of-4.gvck"));
 }
@@ -70,20 +84,18 @@ TEST(CheckpointFolder, HasNothingBeforeTheFirstSave) {
   EXPECT_FALSE(fs::exists(dir / "none"));
 }
 
-TEST(CheckpointFolder, ListsCompleteSetsOnlyWithTheirNumberOfRanks) {
+TEST(CheckpointFolder, ListsStepsWithAManifestOnly) {
   const Folder dir;
   save(dir.path(), 10, 4);
   save(dir.path(), 20, 2);
-  CheckpointFolder(dir.path(), 0, 2).save(30, state_of(30, 0));
-  CheckpointFolder(dir.path(), 1, 3).save(30, state_of(30, 1));
-  save(dir.path(), 10, 2);
+  save_files(dir.path(), 30, 2);
   fs::create_directories(dir / "step-0000000040");
   fs::create_directories(dir / "step-50");
   File(dir / "step-50/rank-0-of-1.gvck", O_CREAT);
-  File(dir / "step-0000000040/rank-0-of-1.gvck.tmp", O_CREAT);
-  File(dir / "step-0000000040/rank-00-of-1.gvck", O_CREAT);
+  File(dir / "step-50/manifest.json", O_CREAT);
+  File(dir / "step-0000000040/manifest.json.tmp", O_CREAT);
   File(dir / "notes", O_CREAT);
-  EXPECT_EQ(CheckpointFolder(dir.path(), 0, 7).list(), (Entries{{20, 2}, {10, 4}, {10, 2}}));
+  EXPECT_EQ(CheckpointFolder(dir.path(), 0, 7).list(), (Steps{20, 10}));
 }
 
 // Saves a checkpoint, lets `damage` change the bytes of one file, and returns the message of the Error
@@ -97,7 +109,7 @@ std::string refusal(const Damage& damage) {
   damage(bytes);
   File(path, O_WRONLY | O_TRUNC).write(bytes);
   const CheckpointFolder folder(dir.path(), 0, 4);
-  const std::string error = error_of([&] { folder.load(folder.list().at(0), 1); });
+  const std::string error = error_of([&] { folder.load(folder.manifest(folder.list().at(0)), 1); });
   EXPECT_TRUE(error.starts_with(path + ": ")) << error;
   return error.substr(std::min(error.size(), path.size() + 2));
 }
@@ -115,44 +127,102 @@ TEST(CheckpointFolder, RefusesDamageByFileAndReason) {
             "checkpoint: version 9 found, 1 is the latest known here");
 }
 
+std::string text_of(const std::vector<std::byte>& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// Of another step, rank, attempt or run, and of the same ones with other content, as two runs from copies of
+// one folder leave them.
 TEST(CheckpointFolder, RefusesAFileInThePlaceOfAnother) {
-  const Folder dir;
+  const Folder dir, other;
   save(dir.path(), 5, 2);
   save(dir.path(), 6, 2);
   const CheckpointFolder folder(dir.path(), 0, 2);
   const std::string path = dir / "step-0000000006/rank-1-of-2.gvck";
-  const auto load = [&] { folder.load({6, 2}, 1); };
-  fs::copy_file(dir / "step-0000000005/rank-1-of-2.gvck", path, fs::copy_options::overwrite_existing);
-  EXPECT_EQ(error_of(load),
-            path + ": checkpoint: holds step 5 of rank 1 of 2, step 6 of rank 1 of 2 expected");
-  fs::copy_file(dir / "step-0000000006/rank-0-of-2.gvck", path, fs::copy_options::overwrite_existing);
-  EXPECT_EQ(error_of(load),
-            path + ": checkpoint: holds step 6 of rank 0 of 2, step 6 of rank 1 of 2 expected");
-  File(path, O_WRONLY | O_TRUNC).write([] {
-    const auto bytes = state_of(6, 1).to_bytes();
-    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  }());
+  const std::string here =
+      "; manifest.json expects step 6 of rank 1 of 2, saved by attempt 1 of run 00112233445566ff";
+  const auto load = [&] { folder.load(folder.manifest(6), 1); };
+  const auto put = [&](const std::string& file) {
+    fs::copy_file(file, path, fs::copy_options::overwrite_existing);
+  };
+  const std::string holds = path + ": checkpoint: holds step ";
+  put(dir / "step-0000000005/rank-1-of-2.gvck");
+  EXPECT_EQ(error_of(load), holds + "5 of rank 1 of 2, saved by attempt 1 of run 00112233445566ff" + here);
+  put(dir / "step-0000000006/rank-0-of-2.gvck");
+  EXPECT_EQ(error_of(load), holds + "6 of rank 0 of 2, saved by attempt 1 of run 00112233445566ff" + here);
+  save_files(other.path(), 6, 2, {kRun.run, 2});
+  put(other / "step-0000000006/rank-1-of-2.gvck");
+  EXPECT_EQ(error_of(load), holds + "6 of rank 1 of 2, saved by attempt 2 of run 00112233445566ff" + here);
+  save_files(other.path(), 6, 2, {"ffffffffffffffff", 1});
+  put(other / "step-0000000006/rank-1-of-2.gvck");
+  EXPECT_EQ(error_of(load), holds + "6 of rank 1 of 2, saved by attempt 1 of run ffffffffffffffff" + here);
+  CheckpointFolder(other.path(), 1, 2).save(kRun, 6, state_of(7, 1));
+  put(other / "step-0000000006/rank-1-of-2.gvck");
+  EXPECT_EQ(error_of(load), path +
+                                ": checkpoint: is not the file that manifest.json was written for: "
+                                "their digests differ");
+  File(path, O_WRONLY | O_TRUNC).write(text_of(state_of(6, 1).to_bytes()));
   EXPECT_EQ(error_of(load), path + ": checkpoint: has no 'saved as'");
   fs::remove(path);
   EXPECT_EQ(error_of(load), "file: cannot open " + path + ": No such file or directory");
+}
+
+TEST(CheckpointFolder, RefusesAManifestThatIsDamagedOrOfAnotherStep) {
+  const Folder dir;
+  save(dir.path(), 5, 2);
+  save(dir.path(), 6, 2);
+  const CheckpointFolder folder(dir.path(), 0, 2);
+  const std::string path = dir / "step-0000000006/manifest.json";
+  const auto read = [&] { folder.manifest(6); };
+  fs::copy_file(dir / "step-0000000005/manifest.json", path, fs::copy_options::overwrite_existing);
+  EXPECT_EQ(error_of(read), path + ": manifest: is of step 5");
+  File(path, O_WRONLY | O_TRUNC);
+  EXPECT_EQ(error_of(read), path + ": manifest: truncated or damaged");
+  EXPECT_EQ(folder.list(), (Steps{6, 5})) << "it is tried, and its damage reported";
 }
 
 TEST(CheckpointFolder, DropsWhatIsOlderExceptTheNewestComplete) {
   const Folder dir;
   for (const std::uint64_t step : {10, 20, 30, 40, 60}) save(dir.path(), step, 2);
   CheckpointFolder folder(dir.path(), 0, 2);
-  folder.save(35, state_of(35, 0));  // incomplete: rank 1 never saved it
-  folder.save(70, state_of(70, 0));  // incomplete: rank 1 is still saving
+  save_files(dir.path(), 35, 2);           // incomplete: killed before the manifest
+  folder.save(kRun, 70, state_of(70, 0));  // incomplete: rank 1 is still saving
   File(dir / "step-0000000010/rank-1-of-2.gvck.tmp", O_CREAT);
+  File(dir / "step-0000000010/manifest.json.tmp", O_CREAT);
   folder.drop_before(60, 3);
-  EXPECT_EQ(folder.list(), (Entries{{60, 2}, {40, 2}, {30, 2}}));
+  EXPECT_EQ(folder.list(), (Steps{60, 40, 30}));
   EXPECT_FALSE(fs::exists(dir / "step-0000000010"));
   EXPECT_FALSE(fs::exists(dir / "step-0000000035"));
   EXPECT_TRUE(fs::exists(dir / "step-0000000070/rank-0-of-2.gvck"));
   folder.drop_before(60);
-  EXPECT_EQ(folder.list(), (Entries{{60, 2}, {40, 2}}));
+  EXPECT_EQ(folder.list(), (Steps{60, 40}));
   folder.drop_before(60, 0);
-  EXPECT_EQ(folder.list(), (Entries{{60, 2}}));
+  EXPECT_EQ(folder.list(), (Steps{60}));
+}
+
+std::vector<std::string> what_of(const std::vector<CheckpointFolder::Incomplete>& all) {
+  std::vector<std::string> what;
+  for (const auto& [text, of_earlier_version] : all) {
+    what.push_back(text);
+    EXPECT_FALSE(of_earlier_version);
+  }
+  return what;
+}
+
+TEST(CheckpointFolder, KnowsStepsThatAnEarlierVersionSaved) {
+  const Folder dir;
+  save_files(dir.path(), 10, 2);
+  for (const std::string rank : {"0", "1"}) {
+    Checkpoint state = state_of(10, 0);
+    state.add("saved as", "step 10 of rank " + rank + " of 2");
+    File(dir / "step-0000000010/rank-" + rank + "-of-2.gvck", O_WRONLY | O_TRUNC)
+        .write(text_of(state.to_bytes()));
+  }
+  const CheckpointFolder folder(dir.path(), 0, 2);
+  EXPECT_TRUE(folder.list().empty());
+  ASSERT_EQ(folder.incomplete().size(), 1u);
+  EXPECT_EQ(folder.incomplete()[0].what, "step-0000000010: saved by an earlier version of gravac");
+  EXPECT_TRUE(folder.incomplete()[0].of_earlier_version);
 }
 
 TEST(CheckpointFolder, SaysWhichFilesOfAStepAreMissing) {
@@ -161,12 +231,15 @@ TEST(CheckpointFolder, SaysWhichFilesOfAStepAreMissing) {
   CheckpointFolder folder(dir.path(), 0, 4);
   EXPECT_TRUE(folder.incomplete().empty());
   EXPECT_EQ(folder.missing_of(10), "");
+  fs::remove(dir / "step-0000000010/manifest.json");
+  EXPECT_EQ(what_of(folder.incomplete()),
+            std::vector<std::string>{"step-0000000010: manifest.json is missing"});
   fs::remove(dir / "step-0000000010/rank-1-of-4.gvck");
-  folder.save(20, state_of(20, 0));
-  CheckpointFolder(dir.path(), 2, 3).save(20, state_of(20, 2));
+  folder.save(kRun, 20, state_of(20, 0));
+  CheckpointFolder(dir.path(), 2, 3).save(kRun, 20, state_of(20, 2));
   fs::create_directories(dir / "step-0000000030");
   File(dir / "step-0000000030/rank-0-of-4.gvck.tmp", O_CREAT);  // never finished: no file of a checkpoint
-  EXPECT_EQ(folder.incomplete(),
+  EXPECT_EQ(what_of(folder.incomplete()),
             (std::vector<std::string>{"step-0000000020: rank-1-of-4.gvck and 2 more files are missing",
                                       "step-0000000020: rank-0-of-3.gvck and 1 more file are missing",
                                       "step-0000000010: rank-1-of-4.gvck is missing"}));
@@ -177,13 +250,13 @@ TEST(CheckpointFolder, SetsStepsAsideAndDeletesOnlyWhatWasNeverFinished) {
   const Folder dir;
   for (const std::uint64_t step : {10, 20, 30}) save(dir.path(), step, 2);
   CheckpointFolder folder(dir.path(), 0, 2);
-  folder.save(40, state_of(40, 0));  // rank 1 did not
+  folder.save(kRun, 40, state_of(40, 0));  // rank 1 did not
   fs::create_directories(dir / "step-0000000050");
   File(dir / "step-0000000050/rank-0-of-2.gvck.tmp", O_CREAT);
   EXPECT_EQ(folder.set_aside_from(11),
             (std::vector{dir / "step-0000000020.unread", dir / "step-0000000030.unread",
                          dir / "step-0000000040.incomplete"}));
-  EXPECT_EQ(folder.list(), (Entries{{10, 2}}));
+  EXPECT_EQ(folder.list(), (Steps{10}));
   EXPECT_TRUE(fs::exists(dir / "step-0000000020.unread/rank-1-of-2.gvck"));
   EXPECT_TRUE(fs::exists(dir / "step-0000000040.incomplete/rank-0-of-2.gvck"));
   EXPECT_FALSE(fs::exists(dir / "step-0000000050"));
@@ -195,7 +268,7 @@ TEST(CheckpointFolder, AnIncompleteStepIsKeptUntilALaterOneSupersedesIt) {
   const Folder dir;
   CheckpointFolder folder(dir.path(), 0, 2);
   for (int i = 0; i < 2; ++i) {
-    folder.save(40, state_of(40, 0));
+    folder.save(kRun, 40, state_of(40, 0));
     folder.set_aside_from(1);
   }
   save(dir.path(), 50, 2);
@@ -217,15 +290,15 @@ TEST(CheckpointFolder, SaysWhereItCannotSaveAndKeepsWhatWasThere) {
   save(dir.path(), 5, 1);
   CheckpointFolder folder(dir.path(), 0, 1);
   File(dir / "step-0000000006", O_CREAT);  // a file where a folder is needed: stops even root
-  EXPECT_EQ(error_of([&] { folder.save(6, state_of(6, 0)); }),
+  EXPECT_EQ(error_of([&] { folder.save(kRun, 6, state_of(6, 0)); }),
             "file: cannot open " + (dir / "step-0000000006/rank-0-of-1.gvck.tmp") + ": Not a directory");
   fs::create_directories(dir / "step-0000000007/rank-0-of-1.gvck/full");
-  EXPECT_EQ(error_of([&] { folder.save(7, state_of(7, 0)); }),
+  EXPECT_EQ(error_of([&] { folder.save(kRun, 7, state_of(7, 0)); }),
             "file: cannot rename " + (dir / "step-0000000007/rank-0-of-1.gvck.tmp") + ": Is a directory");
   EXPECT_FALSE(fs::exists(dir / "step-0000000007/rank-0-of-1.gvck.tmp"));
-  EXPECT_EQ(error_of([&] { CheckpointFolder("/proc/gravac/run", 0, 1).save(6, state_of(6, 0)); }),
+  EXPECT_EQ(error_of([&] { CheckpointFolder("/proc/gravac/run", 0, 1).save(kRun, 6, state_of(6, 0)); }),
             "file: cannot make /proc/gravac: No such file or directory");
-  expect_whole(folder, {5, 1});
+  expect_whole(folder, 5);
 }
 
 // A new file system of 256 KB, in memory. Needs the right to mount; mounted() tells whether it worked.
@@ -249,13 +322,25 @@ TEST(CheckpointFolder, AFullDiskLeavesTheOldOnesAndNothingElse) {
   if (!disk.mounted()) GTEST_SKIP() << "may not mount a small file system: " << std::strerror(errno);
   save(disk.path(), 5, 1);
   CheckpointFolder folder(disk.path(), 0, 1);
-  const std::string error = error_of([&] { folder.save(6, state_of(6, 0, 100'000)); });
+  const std::string error = error_of([&] { folder.save(kRun, 6, state_of(6, 0, 100'000)); });
   EXPECT_EQ(error, "file: cannot write " + disk.path() +
                        "/step-0000000006/rank-0-of-1.gvck.tmp: No space left on device");
-  EXPECT_EQ(folder.list(), (Entries{{5, 1}}));
-  expect_whole(folder, {5, 1});
-  folder.save(6, state_of(6, 0));  // fits: the failed save has left nothing on the disk
-  expect_whole(folder, {6, 1});
+  EXPECT_EQ(folder.list(), (Steps{5}));
+  expect_whole(folder, 5);
+  save(disk.path(), 6, 1);  // fits: the failed save has left nothing on the disk
+  expect_whole(folder, 6);
+}
+
+TEST(CheckpointFolder, TakesBackAStepThatNotAllCouldSave) {
+  const Folder dir;
+  save(dir.path(), 5, 2);
+  save_files(dir.path(), 6, 2);
+  CheckpointFolder(dir.path(), 1, 2).discard(6);
+  EXPECT_TRUE(fs::exists(dir / "step-0000000006/rank-0-of-2.gvck")) << "each rank its own";
+  CheckpointFolder(dir.path(), 0, 2).discard(6);
+  CheckpointFolder(dir.path(), 0, 2).discard(7);
+  EXPECT_FALSE(fs::exists(dir / "step-0000000006"));
+  EXPECT_EQ(CheckpointFolder(dir.path(), 0, 2).list(), (Steps{5}));
 }
 
 TEST(CheckpointFolder, AReadOnlyDiskLeavesTheOldOnes) {
@@ -264,9 +349,9 @@ TEST(CheckpointFolder, AReadOnlyDiskLeavesTheOldOnes) {
   save(disk.path(), 5, 1);
   disk.make_read_only();
   CheckpointFolder folder(disk.path(), 0, 1);
-  EXPECT_EQ(error_of([&] { folder.save(6, state_of(6, 0)); }),
+  EXPECT_EQ(error_of([&] { folder.save(kRun, 6, state_of(6, 0)); }),
             "file: cannot make " + disk.path() + "/step-0000000006: Read-only file system");
-  expect_whole(folder, {5, 1});
+  expect_whole(folder, 5);
 }
 
 // Runs `work` in a child process and kills that at its `stop`-th entry into or return from a system
@@ -304,13 +389,13 @@ TEST(CheckpointFolder, IsWholeAtWhicheverSystemCallTheWriterDies) {
       CheckpointFolder(dir.path(), 0, 2).drop_before(6);
     });
     CheckpointFolder folder(dir.path(), 0, 2);
-    const auto entries = folder.list();
-    EXPECT_TRUE(entries.at(0).step == 6 || entries.at(0).step == 5) << stop;
-    for (const auto& entry : entries) expect_whole(folder, entry);
+    const Steps steps = folder.list();
+    EXPECT_TRUE(steps.at(0) == 6 || steps.at(0) == 5) << stop;
+    for (const std::uint64_t step : steps) expect_whole(folder, step);
     save(dir.path(), 6, 2);  // files that the killed process has left must not get in the way
     folder.drop_before(6);
-    EXPECT_EQ(folder.list(), (Entries{{6, 2}, {5, 2}})) << stop;
-    EXPECT_EQ(all_in(dir.path()).size(), 6u) << stop;
+    EXPECT_EQ(folder.list(), (Steps{6, 5})) << stop;
+    EXPECT_EQ(all_in(dir.path()).size(), 8u) << stop;
   }
   EXPECT_GT(stop, 40);  // the process was really killed at many different system calls
 }

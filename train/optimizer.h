@@ -27,14 +27,18 @@ class Optimizer {
   virtual bool step(std::span<float> weights, std::span<const float> gradient, double learning_rate,
                     const MomentumUse& momentum = {}) = 0;
 
-  // All of the state, to be saved and to be overwritten: arrays with one number for each weight, by name, and
-  // single numbers.
+  // All of the state, to be saved and to be overwritten: arrays with one number for each weight, and single
+  // numbers, by name.
   struct Array {
     std::string name;
     std::span<float> values;
   };
   virtual std::vector<Array> arrays() = 0;
-  virtual std::span<double> counters() { return {}; }
+  struct Counter {
+    std::string name;
+    double* value;
+  };
+  virtual std::vector<Counter> counters() { return {}; }
 };
 
 // The optimizer that the options name, for a model with this many weights.

@@ -14,6 +14,7 @@ namespace {
 
 using enum OptionInfo::Kind;
 using enum TrainOption::Scope;
+using enum TrainOption::Resume;
 
 constexpr const char kModel[] = "Model and data";
 constexpr const char kWorkers[] = "Workers";
@@ -25,7 +26,7 @@ constexpr const char kOutput[] = "Output";
 constexpr TrainOption kBefore[] = {
     {{kModel, "model", text, "NAME", "resnet20", "Model to train (see gravac list)"}, same},
     {{kModel, "data", text, "NAME", "images", "Data set to train on (see gravac list)"}, same},
-    {{kModel, "data-dir", text, "DIR", "", "Folder with the files of the data set"}, may_differ},
+    {{kModel, "data-dir", text, "DIR", "", "Folder with the files of the data set"}, may_differ, may_change},
     {{kModel, "batch", count, "N", "32", "Samples per worker and step", 1, 1e6}, same},
     {{kModel, "tokens", count, "N", "35", "Tokens in a sample of text", 1, 1e6}, same},
     {{kModel, "augment", flag, "", "true", "Shift and mirror images in training"}, same},
@@ -35,24 +36,35 @@ constexpr TrainOption kBefore[] = {
      same},
     {{kModel, "seed", count, "N", "0", "Seed of initial weights, data order and random choices"}, same},
 
-    {{kWorkers, "workers", count, "N", "", "Worker processes to start on this machine", 1, 4096}, may_differ},
-    {{kWorkers, "backend", choice, "gloo|mpi", "gloo", "Library by which workers communicate"}, same},
+    {{kWorkers, "workers", count, "N", "", "Worker processes to start on this machine", 1, 4096},
+     may_differ,
+     may_change},
+    {{kWorkers, "backend", choice, "gloo|mpi", "gloo", "Library by which workers communicate"},
+     same,
+     may_change},
     {{kWorkers, "interface", text, "NAME", "",
       "Network interface that Gloo uses (default: the one on the way to rank 0)"},
-     may_differ},
+     may_differ,
+     may_change},
     {{kWorkers, "timeout", number, "SECONDS", "60", "Longest wait for another worker", 0, 1e6, true},
-     may_differ},
+     may_differ,
+     may_change},
     {{kWorkers, "threads", count, "N", "0", "Threads per worker; 0: the worker's share of the cores", 0,
       1024},
-     may_differ},
+     may_differ,
+     may_change},
     {{kWorkers, "overlap", flag, "", "false", "Send gradients while the backward pass still runs"}, same},
     {{kWorkers, "bucket", count, "KB", "0",
       "Cut gradients into messages of this size; 0: quarters with --overlap, whole gradients without"},
-     same},
-    {{kWorkers, "link", text, "RATE,DELAY", "", "Simulate a slow network, such as 100mbit,1ms"}, same},
+     same,
+     may_change},
+    {{kWorkers, "link", text, "RATE,DELAY", "", "Simulate a slow network, such as 100mbit,1ms"},
+     same,
+     may_change},
     {{kWorkers, "emulate", text, "SPEC", "",
       "Simulate a cluster in virtual time: workers=32,link=10gbit/50us,compute=60ms"},
-     same},
+     same,
+     may_change},
 };
 
 // ...and after them.
@@ -94,24 +106,30 @@ constexpr TrainOption kAfter[] = {
       "Whether the schedule counts steps, or the dense steps that they are worth (effective)"},
      same},
 
-    {{kLength, "steps", count, "N", "", "Steps to train", 1}, same},
+    {{kLength, "steps", count, "N", "", "Steps to train", 1}, same, may_change},
     {{kLength, "epochs", number, "N", "",
       "Passes over the data to train (default: 1 if --steps is not given)", 0, 1e6, true},
-     same},
+     same,
+     may_change},
     {{kLength, "until", text, "METRIC=VALUE", "",
       "Stop when an evaluation reaches this: top1=0.80, top5=0.95 or ppl=120"},
-     same},
-    {{kLength, "eval-every", count, "STEPS", "0", "Steps between evaluations; 0: once per epoch"}, same},
+     same,
+     may_change},
+    {{kLength, "eval-every", count, "STEPS", "0", "Steps between evaluations; 0: once per epoch"},
+     same,
+     may_change},
 
-    {{kOutput, "out", text, "DIR", "", "Folder for reports and checkpoints"}, may_differ},
+    {{kOutput, "out", text, "DIR", "", "Folder for reports and checkpoints"}, may_differ, may_change},
     {{kOutput, "checkpoint-every", count, "STEPS", "0", "Steps between checkpoints; 0: one at the end"},
-     same},
+     same,
+     may_change},
     {{kOutput, "resume", choice, "true|false|or-begin", "false",
       "Continue from the last checkpoint in --out (alone it means true); or-begin: begin at step 0 if there "
       "is none"},
-     same},
-    {{kOutput, "json", flag, "", "false", "Print the summary as JSON"}, may_differ},
-    {{kOutput, "config", text, "FILE", "", "Read options from a TOML file"}, may_differ},
+     same,
+     may_change},
+    {{kOutput, "json", flag, "", "false", "Print the summary as JSON"}, may_differ, may_change},
+    {{kOutput, "config", text, "FILE", "", "Read options from a TOML file"}, may_differ, may_change},
 };
 
 std::vector<TrainOption> make_table() {

@@ -20,6 +20,9 @@ struct TrainOption : OptionInfo {
     may_differ  // may differ from worker to worker
   };
   Scope scope = Scope::same;
+  // Whether a run may be resumed with another value. Of the engine's options the engine decides that.
+  enum class Resume { as_it_was, may_change };
+  Resume resume = Resume::as_it_was;
 };
 
 // The options of the trainer, and those of the engine that it hands on.

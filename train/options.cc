@@ -385,6 +385,8 @@ TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
   out.config = to_toml(in);
   for (const TrainOption& option : option_table()) {
     if (option.scope == Scope::same) out.facts.emplace_back(option.name, in.text(option.name));
+    if (option.scope == Scope::engine || option.resume == TrainOption::Resume::may_change) continue;
+    out.fixed.emplace_back(option.name, in.has(option.name) ? in.text(option.name) : "not set");
   }
   return out;
 }

@@ -79,6 +79,9 @@ struct TrainOptions {
   // The options that must be equal on all workers, for the handshake. Those of the engine are not
   // among them: the engine compares its own.
   std::vector<std::pair<std::string, std::string>> facts;
+  // The options with which a run must be resumed as it was begun, those not given at their defaults. Here,
+  // too, the engine compares its own.
+  std::vector<std::pair<std::string, std::string>> fixed;
 
   // Sentences for the user, about options that are allowed but do harm.
   std::vector<std::string> warnings;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <sstream>
 
 #include "gravac/codec/compressors.h"
@@ -70,6 +71,7 @@ std::string fields(const TrainOptions& o) {
       << o.threads << '\n';
   all << o.interface << '\n' << o.config;
   for (const auto& [name, value] : o.facts) all << name << '=' << value << '\n';
+  for (const auto& [name, value] : o.fixed) all << name << '=' << value << '\n';
   return all.str();
 }
 
@@ -77,6 +79,7 @@ TEST(Options, WithoutAnyAreTheDefaultsOfTheStruct) {
   TrainOptions defaults = parse("");
   defaults.config.clear();
   defaults.facts.clear();
+  defaults.fixed.clear();
   EXPECT_EQ(fields(defaults), fields(TrainOptions{}));
 }
 
@@ -268,6 +271,19 @@ TEST(Options, ThatWorkersMustAgreeOnAreInTheFacts) {
   };
   EXPECT_TRUE(has("lr") && has("model") && has("seed") && has("batch"));
   EXPECT_FALSE(has("out") || has("data-dir") || has("threads") || has("workers"));
+}
+
+TEST(Options, WithWhichARunMustBeResumedHaveTheirValuesGivenOrNot) {
+  const auto fixed = [](const char* options) {
+    const auto all = parse(options).fixed;
+    return std::map<std::string, std::string>(all.begin(), all.end());
+  };
+  EXPECT_EQ(fixed("lr=0.1 weight-decay=0.0005 steps=9 out=here threads=3 eval-every=7 workers=2"), fixed(""));
+  EXPECT_EQ(fixed("").at("lr"), "0.1");
+  EXPECT_EQ(fixed("").at("skew"), "not set");
+  EXPECT_EQ(fixed("skew=0.5").at("skew"), "0.5");
+  EXPECT_EQ(fixed("optimizer=adam").at("lr"), "0.001");
+  EXPECT_FALSE(fixed("factor=5 policy=static").contains("factor")) << "the engine compares its own";
 }
 
 TEST(Options, OutOfRangeAreRefusedInOneLine) {

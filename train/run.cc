@@ -127,108 +127,104 @@ class Rank {
   // Resumes, or makes sure that no earlier run is overwritten; then opens the outputs on rank 0. A run
   // that has ended already keeps its files as they are.
   void begin() {
-    const std::vector<CheckpointFolder::Entry> entries = checkpoints();
-    const std::string incomplete = entries.empty() ? incomplete_checkpoints() : "";
+    const bool first = around_.comm.rank() == 0;
+    const std::vector<std::uint64_t> complete =
+        folder_ && first ? folder_->list() : std::vector<std::uint64_t>{};
+    const bool any = all_same_as_rank_0(!complete.empty());
+    const std::string incomplete =
+        of_rank_0(folder_ && first && complete.empty() ? incomplete_checkpoints() : "");
     if (options_.start == TrainOptions::Start::anew) {
       require(
-          entries.empty() && incomplete.empty(), "train: ", options_.out,
+          !any && incomplete.empty(), "train: ", options_.out,
           " holds the checkpoints of an earlier run; give --resume to continue that run, or another --out");
-    } else {
-      resume(entries, incomplete);
+    } else if (!resume(complete)) {
+      require(!any, "train: none of the checkpoints in ", options_.out,
+              " can be read by all workers, so there is nothing to resume; no file was changed");
+      require(incomplete.empty(), "train: no checkpoint in ", options_.out, " is complete (", incomplete,
+              "); is it one folder that all workers share? No file was changed");
+      require(options_.start == TrainOptions::Start::resume_or_begin, "train: no checkpoint in ",
+              options_.out, " to resume; --resume=or-begin begins at step 0 where there is none");
     }
-    if (around_.comm.rank() != 0) return;
+    if (identity_.run.empty()) identity_.run = of_rank_0(new_run().run);
+    if (!first) return;
     std::vector<std::string> aside;
     if (folder_) aside = folder_->set_aside_from(trainer_.steps() + 1);
     outputs_.emplace(options_, trainer_, finished());
     for (const std::string& name : aside) outputs_->note("gravac: kept, but not used: " + name);
   }
 
-  // The checkpoints that are there, newest first, as rank 0 finds them: on a network disk others may
-  // not see all of them yet, and all ranks must try the same ones.
-  std::vector<CheckpointFolder::Entry> checkpoints() {
-    std::vector<double> mine;
-    if (folder_ && around_.comm.rank() == 0) {
-      for (const auto& entry : folder_->list()) {
-        mine.push_back(static_cast<double>(entry.step));
-        mine.push_back(static_cast<double>(entry.ranks));
-      }
-    }
-    const std::vector<double> all = of_rank_0(std::move(mine));
-    std::vector<CheckpointFolder::Entry> entries;
-    for (std::size_t i = 0; i < all.size(); i += 2) {
-      entries.push_back({static_cast<std::uint64_t>(all[i]), static_cast<std::size_t>(all[i + 1])});
-    }
-    return entries;
-  }
-
-  // Which files are missing of the checkpoints that are there in part, as rank 0 finds them. Empty if none
-  // stands in the way of a new beginning.
+  // What is missing of the checkpoints that are there in part. Empty if none stands in the way of a new
+  // beginning.
   std::string incomplete_checkpoints() {
     std::string text;
-    if (folder_ && around_.comm.rank() == 0) {
-      const std::vector<std::string> all = folder_->incomplete();
-      constexpr std::size_t kMost = 3;
-      for (std::size_t i = 0; i < std::min(all.size(), kMost); ++i) text += (i == 0 ? "" : "; ") + all[i];
-      if (all.size() > kMost) text += "; and so on for " + std::to_string(all.size() - kMost) + " older ones";
-      // A run that was killed while it saved for the first time leaves one such step and no summary. It can
-      // never be resumed, and a job script that is started again shall not have to delete it.
-      const bool first = all.size() == 1 && !std::filesystem::exists(options_.out + "/summary.json");
-      if (first && options_.start == TrainOptions::Start::resume_or_begin) text.clear();
-    }
-    const std::vector<double> all = of_rank_0({text.begin(), text.end()});
-    text.clear();
-    for (const double character : all) text += static_cast<char>(character);
+    const std::vector<CheckpointFolder::Incomplete> all = folder_->incomplete();
+    constexpr std::size_t kMost = 3;
+    for (std::size_t i = 0; i < std::min(all.size(), kMost); ++i) text += (i == 0 ? "" : "; ") + all[i].what;
+    if (all.size() > kMost) text += "; and so on for " + std::to_string(all.size() - kMost) + " older ones";
+    // A run that was killed while it saved for the first time leaves one such step and no summary. It can
+    // never be resumed, and a job script that is started again shall not have to delete it.
+    const bool first = all.size() == 1 && !all[0].of_earlier_version &&
+                       !std::filesystem::exists(options_.out + "/summary.json");
+    if (first && options_.start == TrainOptions::Start::resume_or_begin) text.clear();
     return text;
   }
 
-  // The numbers that rank 0 has.
-  std::vector<double> of_rank_0(std::vector<double> mine) {
-    const double count = static_cast<double>(mine.size());
-    const auto size = static_cast<std::size_t>(around_.plain.all_gather(std::span(&count, 1))[0]);
-    if (size == 0) return {};
-    mine.resize(size);
-    std::vector<double> all = around_.plain.all_gather(std::span<const double>(mine));
-    all.resize(size);
-    return all;
+  // The text that rank 0 has. On a network disk others may not see all files yet, or see others, so rank 0
+  // reads what all ranks must have in common.
+  std::string of_rank_0(const std::string& mine) {
+    Messages all;
+    around_.plain.all_gather(std::as_bytes(std::span(mine)), all);
+    const std::span<const std::byte> first = all[0];
+    return {reinterpret_cast<const char*>(first.data()), first.size()};
   }
+  bool all_same_as_rank_0(bool mine) { return of_rank_0(mine ? "yes" : "no") == "yes"; }
 
-  // Loads the newest checkpoint that all ranks can read. With or-begin, training begins at step 0 where
-  // there is none at all. If there are some and none is complete or can be read, that is an error, and all
-  // files stay as they are.
-  void resume(const std::vector<CheckpointFolder::Entry>& entries, const std::string& incomplete) {
-    for (const CheckpointFolder::Entry& entry : entries) {
-      std::vector<Checkpoint> states(entry.ranks);
-      bool readable = true;
-      try {
-        // A rank needs its own state only, unless another number of ranks has saved: then the
-        // residuals of all old ranks are dealt out to the new ones.
-        for (std::size_t rank = 0; rank < entry.ranks; ++rank) {
-          const bool mine = rank == around_.comm.rank();
-          if (entry.ranks != around_.comm.size() || mine) states[rank] = folder_->load(entry, rank);
-        }
-      } catch (const Error& error) {
-        readable = false;
-        std::fprintf(stderr, "gravac: rank %zu cannot read a checkpoint: %s\n", around_.comm.rank(),
-                     error.what());
-      }
-      if (!all_agree(around_.plain, readable)) continue;
-      trainer_.load(states);
-      require_equal_weights("after resuming from step " + std::to_string(entry.step));
-      return;
+  // Loads the newest checkpoint that all ranks can read, of the complete steps that rank 0 has found. Returns
+  // false if there is none; then all files stay as they are.
+  bool resume(const std::vector<std::uint64_t>& complete) {
+    for (std::size_t i = 0; all_same_as_rank_0(i < complete.size()); ++i) {
+      std::string text;  // stays empty if it cannot be read, and on other ranks
+      if (i < complete.size()) try_to_read([&] { text = to_text(folder_->manifest(complete[i])); });
+      text = of_rank_0(text);
+      if (!text.empty() && resume(manifest_from_text(text))) return true;
     }
-    require(entries.empty(), "train: none of the checkpoints in ", options_.out,
-            " can be read by all workers, so there is nothing to resume; no file was changed");
-    require(incomplete.empty(), "train: no checkpoint in ", options_.out, " is complete (", incomplete,
-            "); is it one folder that all workers share? No file was changed");
-    require(options_.start == TrainOptions::Start::resume_or_begin, "train: no checkpoint in ", options_.out,
-            " to resume; --resume=or-begin begins at step 0 where there is none");
+    return false;
   }
 
-  // Files of two runs make up a set that can be read; their weights say that they do not belong together.
+  bool resume(const Manifest& manifest) {
+    std::vector<Checkpoint> states(manifest.ranks());
+    const bool read = try_to_read([&] {
+      // A rank needs its own state only, unless another number of ranks has saved: then the
+      // residuals of all old ranks are dealt out to the new ones.
+      for (std::size_t rank = 0; rank < states.size(); ++rank) {
+        const bool mine = rank == around_.comm.rank();
+        if (states.size() != around_.comm.size() || mine) states[rank] = folder_->load(manifest, rank);
+      }
+    });
+    if (!all_agree(around_.plain, read)) return false;
+    trainer_.load(states);
+    require_equal_weights("after resuming from step " + std::to_string(manifest.step));
+    identity_ = {.run = manifest.saved_by.run, .attempt = manifest.saved_by.attempt + 1};
+    return true;
+  }
+
+  // Calls `read`, and reports the Error that it may throw. Returns whether it threw none.
+  template <class Read>
+  bool try_to_read(const Read& read) {
+    try {
+      read();
+      return true;
+    } catch (const Error& error) {
+      std::fprintf(stderr, "gravac: rank %zu cannot read a checkpoint: %s\n", around_.comm.rank(),
+                   error.what());
+      return false;
+    }
+  }
+
+  // The manifest has proved that the files belong together. This finds what it cannot: a state that ranks
+  // read, or saved, differently.
   void require_equal_weights(const std::string& when) {
-    const std::uint64_t digest = trainer_.digest();
-    std::vector<std::uint64_t> all(around_.plain.size());
-    around_.plain.all_gather(std::as_bytes(std::span(&digest, 1)), std::as_writable_bytes(std::span(all)));
+    const std::vector<std::uint64_t> all = of_all_ranks(trainer_.digest());
     std::vector<std::size_t> others;
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       if (all[rank] != all[0]) others.push_back(rank);
@@ -246,26 +242,53 @@ class Rank {
     return reached || trainer_.done();
   }
 
-  // Saves a checkpoint; returns whether all ranks could. If not, training goes on and older ones are kept.
+  // Saves a checkpoint; returns whether that worked. If not, training goes on and older ones are kept.
   bool save() {
     if (!folder_) return true;
-    bool saved = true;
+    const std::uint64_t step = trainer_.steps();
+    std::uint64_t digest = 0;
+    const bool saved = try_to_save([&] { digest = folder_->save(identity_, step, trainer_.save()); });
+    if (!all_agree(around_.plain, saved)) return discard();
+    const Manifest manifest = {.saved_by = identity_, .step = step, .digests = of_all_ranks(digest)};
+    bool completed = true;
+    if (around_.comm.rank() == 0) completed = try_to_save([&] { complete(manifest); });
+    return all_agree(around_.plain, completed) || discard();
+  }
+
+  bool discard() {
+    folder_->discard(trainer_.steps());
+    return false;
+  }
+
+  // Calls `write`, and reports the Error that it may throw. Returns whether it threw none.
+  template <class Write>
+  bool try_to_save(const Write& write) {
     try {
-      folder_->save(trainer_.steps(), trainer_.save());
+      write();
+      return true;
     } catch (const Error& error) {
-      saved = false;
       std::fprintf(stderr, "gravac: rank %zu: %s\n", around_.comm.rank(), error.what());
+      return false;
     }
-    if (!all_agree(around_.plain, saved)) return false;
-    if (around_.comm.rank() != 0) return true;
-    const std::string missing = folder_->missing_of(trainer_.steps());
-    if (missing.empty()) drop_older();
-    if (!missing.empty() && !std::exchange(warned_, true)) {
+  }
+
+  // Writes the manifest if rank 0 sees the files of all ranks, and deletes what that supersedes.
+  void complete(const Manifest& manifest) {
+    const std::string missing = folder_->missing_of(manifest.step);
+    if (missing.empty()) {
+      folder_->complete(manifest);
+      drop_older();
+    } else if (!std::exchange(warned_, true)) {
       outputs_->note("gravac: all workers have saved a checkpoint, but rank 0 does not see all of it in " +
                      options_.out + " (" + missing +
                      "); the run can be resumed only from a folder that all share");
     }
-    return true;
+  }
+
+  std::vector<std::uint64_t> of_all_ranks(std::uint64_t mine) {
+    std::vector<std::uint64_t> all(around_.plain.size());
+    around_.plain.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+    return all;
   }
 
   // What cannot be deleted takes room, but is no reason to stop.
@@ -280,10 +303,10 @@ class Rank {
   }
 
   void say_unsaved() {
-    const std::vector<CheckpointFolder::Entry> entries = folder_->list();
-    const std::string newest = entries.empty()
+    const std::vector<std::uint64_t> complete = folder_->list();
+    const std::string newest = complete.empty()
                                    ? "there is no checkpoint"
-                                   : "the newest checkpoint is of step " + std::to_string(entries[0].step);
+                                   : "the newest checkpoint is of step " + std::to_string(complete[0]);
     std::fprintf(stderr, "gravac: the state after step %ju could not be saved in %s; %s\n",
                  std::uintmax_t{trainer_.steps()}, options_.out.c_str(), newest.c_str());
   }
@@ -329,6 +352,7 @@ class Rank {
   StopWatch* watch_;  // null with a virtual clock
   Trainer trainer_;
   std::optional<CheckpointFolder> folder_;
+  RunIdentity identity_;            // without a name until begin()
   std::optional<Outputs> outputs_;  // on rank 0
   Summary summary_;
   bool ended_early_ = false;
@@ -384,13 +408,16 @@ int run_worker(TrainOptions options, const Data& data, const std::optional<Place
   StopWatch clock;
   std::optional<PacedComm> paced;
   if (options.link) paced.emplace(*plain, *options.link, clock);
-  // Of workers that we have started the launcher holds the folder (apps/train.cc), of others rank 0.
-  const bool holds = place && place->source != "gravac" && plain->rank() == 0 && !options.out.empty();
+  // For workers that we have started the launcher holds the folder (apps/train.cc), and rank 0 with it.
+  const bool holds = place && plain->rank() == 0 && !options.out.empty();
   const Surroundings around{data, paced ? static_cast<Comm&>(*paced) : *plain, *plain, clock};
   int code = 1;
   try {
     std::optional<FolderLock> lock;
-    if (holds) lock.emplace(options.out);
+    if (holds) {
+      lock.emplace(options.out,
+                   place->source == "gravac" ? FolderLock::Holder::worker_of_run : FolderLock::Holder::run);
+    }
     return Rank(options, around).run();
   } catch (const std::exception& error) {
     if (dynamic_cast<const FolderInUse*>(&error)) code = 2;

@@ -6,11 +6,14 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <mutex>
+#include <type_traits>
 
 #include "gravac/config.h"
 #include "gravac/reshard.h"
 #include "gravac/util/checksum.h"
+#include "gravac/util/named_numbers.h"
 #include "gravac/util/random.h"
 #include "gravac/util/require.h"
 
@@ -41,6 +44,28 @@ std::vector<std::size_t> cuts_of(const Layout& layout, std::size_t bytes) {
     cuts.push_back(layout.segments()[bucket.front()].begin);
   std::reverse(cuts.begin(), cuts.end());
   return cuts;
+}
+
+// Rises with every change of what save() writes here; the engine has a number of its own.
+constexpr const char* kStateFormat = "1";
+
+// Calls visit(name, number) for every number of an evaluation.
+template <class One, class Visit>
+void each_number_of(One& evaluation, const Visit& visit) {
+  visit("step", evaluation.step);
+  visit("loss", evaluation.loss);
+  visit("top1", evaluation.top1);
+  visit("top5", evaluation.top5);
+  visit("ppl", evaluation.ppl);
+}
+
+// The number that a state has under this name; counters are checked.
+template <class Number>
+Number number_in(const Checkpoint& state, const std::string& name) {
+  const double number = state.number(name);
+  require(!std::is_integral_v<Number> || (number >= 0 && number < kManySteps), "checkpoint: '", name, "' is ",
+          number, ", expected a number of steps");
+  return static_cast<Number>(number);
 }
 
 void copy_into(std::span<float> target, const std::vector<float>& source) {
@@ -223,26 +248,45 @@ std::uint64_t Trainer::digest() {
   return checksum(std::as_bytes(model_.weights()));
 }
 
+// Calls visit(name, number) for every number of the trainer's own state.
+template <class Self, class Visit>
+void Trainer::each_number(Self& self, const Visit& visit) {
+  visit("steps", self.steps_);
+  visit("effective steps", self.effective_);
+  visit("bad steps", self.bad_steps_);
+  visit("learning rate drops", self.drops_);
+  auto& costs = self.costs_;
+  visit("seconds", costs.seconds);
+  visit("bytes sent", costs.bytes_sent);
+  visit("entries sent", costs.entries_sent);
+  visit("dense bytes", costs.dense_bytes);
+  visit("entries", costs.entries);
+  visit("compute seconds", costs.compute_seconds);
+  visit("compress seconds", costs.compress_seconds);
+  visit("agree seconds", costs.agree_seconds);
+  visit("exchange seconds", costs.exchange_seconds);
+  visit("decode seconds", costs.decode_seconds);
+}
+
 Checkpoint Trainer::save() {
   Checkpoint state;
-  state.add("model", options_.model);
-  state.add("data", options_.data);
-  state.add("batch", std::to_string(options_.batch));
-  state.add("optimizer", options_.optimizer);
-  state.add("progress",
-            std::vector<double>{static_cast<double>(steps_), effective_, static_cast<double>(drops_)});
-  state.add("bad steps", std::vector<double>{static_cast<double>(bad_steps_)});
-  if (const auto& last = last_evaluation_) {
-    state.add("evaluation", std::vector<double>{static_cast<double>(last->step), last->loss, last->top1,
-                                                last->top5, last->ppl});
+  state.add("trainer state", kStateFormat);
+  for (const auto& [name, value] : options_.fixed) state.add("option/" + name, value);
+  each_number(*this, [&](const std::string& name, const auto& number) {
+    state.add("trainer/" + name, static_cast<double>(number));
+  });
+  if (last_evaluation_) {
+    each_number_of(*last_evaluation_, [&](const std::string& name, const auto& number) {
+      state.add("evaluation/" + name, static_cast<double>(number));
+    });
   }
-  state.add("costs",
-            std::vector<double>{costs_.seconds, costs_.bytes_sent, costs_.entries_sent, costs_.dense_bytes,
-                                costs_.entries, costs_.compute_seconds, costs_.compress_seconds,
-                                costs_.agree_seconds, costs_.exchange_seconds, costs_.decode_seconds});
-  std::vector<double> factors;
-  for (const auto& [factor, steps] : costs_.steps_per_factor) factors.insert(factors.end(), {factor, steps});
-  state.add("steps_per_factor", std::span<const double>(factors));
+  std::vector<double> factors, times;
+  for (const auto& [factor, steps] : costs_.steps_per_factor) {
+    factors.push_back(factor);
+    times.push_back(steps);
+  }
+  state.add("factors/used", std::span<const double>(factors));
+  state.add("factors/steps", std::span<const double>(times));
   for (const Segment& segment : model_.layout().segments()) {
     const auto run = [&](std::span<float> all) {
       return std::span<const float>(all.subspan(segment.begin, segment.size));
@@ -250,7 +294,7 @@ Checkpoint Trainer::save() {
     state.add("weights/" + segment.name, run(model_.weights()));
     for (const auto& [name, values] : optimizer_->arrays()) state.add(name + "/" + segment.name, run(values));
   }
-  state.add("optimizer counters", std::span<const double>(optimizer_->counters()));
+  for (const auto& [name, value] : optimizer_->counters()) state.add("optimizer/" + name, *value);
   for (const auto& item : module_->named_buffers()) {
     const torch::Tensor buffer = item.value().to(torch::kDouble).contiguous();
     state.add("buffer/" + item.key(),
@@ -260,26 +304,37 @@ Checkpoint Trainer::save() {
   return state;
 }
 
+// Throws Error unless the state was saved with our options, those that a run may change apart.
+void Trainer::require_options(const Checkpoint& state) const {
+  require(state.text("trainer state") == kStateFormat, "checkpoint: its trainer state has format ",
+          state.text("trainer state"), ", expected ", kStateFormat);
+  for (const auto& [name, value] : options_.fixed) {
+    const std::string there = state.text("option/" + name);
+    require(there == value, "checkpoint: ", name, " is ", there, " there and ", value, " here");
+  }
+}
+
 void Trainer::load(const std::vector<Checkpoint>& states) {
   const std::size_t rank = around_.comm.rank(), ranks = around_.comm.size();
   const Checkpoint& state = states.at(rank % states.size());
-  const std::pair<std::string, std::string> facts[] = {{"model", options_.model},
-                                                       {"data", options_.data},
-                                                       {"batch", std::to_string(options_.batch)},
-                                                       {"optimizer", options_.optimizer}};
-  for (const auto& [key, value] : facts) {
-    const std::string there = state.text(key);
-    require(there == value, "checkpoint: ", key, " is ", there, " there and ", value, " here");
-  }
+  require_options(state);
   // Read everything before anything is changed.
-  const std::vector<double> progress = state.numbers("progress", 3), costs = state.numbers("costs", 10),
-                            factors = state.numbers("steps_per_factor");
-  const double bad = state.number("bad steps");
-  const std::vector<double> last =
-      state.has("evaluation") ? state.numbers("evaluation", 5) : std::vector<double>{};
-  const std::span<double> counters = optimizer_->counters();
-  const std::vector<double> counted = state.numbers("optimizer counters", counters.size());
-  require(factors.size() % 2 == 0, "checkpoint: 'steps_per_factor' has an odd number of entries");
+  std::map<std::string, double> numbers;
+  each_number(*this, [&]<class Number>(const std::string& name, const Number&) {
+    numbers[name] = static_cast<double>(number_in<Number>(state, "trainer/" + name));
+  });
+  std::optional<Evaluation> last;
+  if (state.has("evaluation/step")) {
+    last = {.text = around_.data.shape().kind == Shape::Kind::tokens};
+    each_number_of(*last, [&]<class Number>(const std::string& name, Number& number) {
+      number = number_in<Number>(state, "evaluation/" + name);
+    });
+  }
+  const std::vector<double> factors = state.numbers("factors/used");
+  const std::vector<double> times = state.numbers("factors/steps", factors.size());
+  const std::vector<Optimizer::Counter> counters = optimizer_->counters();
+  std::vector<double> counted;
+  for (const auto& counter : counters) counted.push_back(state.number("optimizer/" + counter.name));
   std::vector<std::vector<float>> weights;
   const std::vector<Optimizer::Array> arrays = optimizer_->arrays();
   std::vector<std::vector<std::vector<float>>> array_values(arrays.size());
@@ -307,28 +362,18 @@ void Trainer::load(const std::vector<Checkpoint>& states) {
       copy_into(arrays[a].values.subspan(segment.begin, segment.size), array_values[a][i]);
     }
   }
-  std::copy(counted.begin(), counted.end(), counters.begin());
+  for (std::size_t i = 0; i < counters.size(); ++i) *counters[i].value = counted[i];
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < buffer_values.size(); ++i) {
     torch::Tensor buffer = buffers[i].value();
     buffer.copy_(torch::tensor(buffer_values[i], torch::kDouble).view_as(buffer));
   }
-  steps_ = static_cast<std::uint64_t>(progress[0]);
-  effective_ = progress[1];
-  drops_ = static_cast<std::size_t>(progress[2]);
-  bad_steps_ = static_cast<std::uint64_t>(bad);
-  last_evaluation_.reset();
-  if (!last.empty()) {
-    last_evaluation_ = {.step = static_cast<std::uint64_t>(last[0]),
-                        .loss = last[1],
-                        .top1 = last[2],
-                        .top5 = last[3],
-                        .ppl = last[4],
-                        .text = around_.data.shape().kind == Shape::Kind::tokens};
-  }
-  costs_ = {costs[0], costs[1], costs[2], costs[3], costs[4], costs[5],
-            costs[6], costs[7], costs[8], costs[9], {}};
-  for (std::size_t i = 0; i < factors.size(); i += 2) costs_.steps_per_factor[factors[i]] = factors[i + 1];
+  each_number(*this, [&]<class Number>(const std::string& name, Number& number) {
+    number = static_cast<Number>(numbers.at(name));
+  });
+  last_evaluation_ = last;
+  costs_.steps_per_factor.clear();
+  for (std::size_t i = 0; i < factors.size(); ++i) costs_.steps_per_factor[factors[i]] = times[i];
 }
 
 }  // namespace gravac::train

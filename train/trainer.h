@@ -99,6 +99,9 @@ class Trainer {
   std::array<double, 4> evaluate_my_share();
   void make_engine();
   void segment_ready(std::size_t segment);
+  void require_options(const Checkpoint& state) const;
+  template <class Self, class Visit>
+  static void each_number(Self& self, const Visit& visit);
 
   TrainOptions options_;
   Surroundings around_;

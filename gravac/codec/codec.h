@@ -15,6 +15,7 @@
 #include "gravac/memory/memory.h"
 #include "gravac/util/clock.h"
 #include "gravac/util/layout.h"
+#include "gravac/util/named_numbers.h"
 
 namespace gravac {
 
@@ -83,9 +84,9 @@ class Codec {
   // All that is kept from step to step: floats by name, and a few numbers. check() throws Error where
   // restore() could not take the numbers; restore() itself does not fail.
   virtual std::vector<Memory*> memories() = 0;
-  virtual std::vector<double> numbers() const = 0;
-  virtual void check(std::span<const double> numbers) const = 0;
-  virtual void restore(std::span<const double> numbers) = 0;
+  virtual NamedNumbers numbers() const = 0;
+  virtual void check(const NamedNumbers& numbers) const = 0;
+  virtual void restore(const NamedNumbers& numbers) = 0;
 };
 
 }  // namespace gravac

@@ -34,9 +34,9 @@ class LowRankCodec final : public ResidualCodec {
   void sample(std::span<const float>, std::size_t, MagnitudeHistogram&) override {}
 
   std::vector<Memory*> memories() override { return {&residual_, &warm_start_}; }
-  std::vector<double> numbers() const override { return {}; }
-  void check(std::span<const double>) const override {}
-  void restore(std::span<const double>) override { restart(); }
+  NamedNumbers numbers() const override { return {}; }
+  void check(const NamedNumbers&) const override {}
+  void restore(const NamedNumbers&) override { restart(); }
 
  protected:
   Memory& residual() override { return residual_; }

@@ -198,13 +198,8 @@ Traffic QuantisingCodec::show_bad(std::span<float> gradient) {
   return {};
 }
 
-void QuantisingCodec::check(std::span<const double> numbers) const {
-  require(numbers.size() == 1, "checkpoint: ", numbers.size(), " numbers of a bucket found, 1 expected");
-  Collector::check(numbers[0]);
-}
-
-void QuantisingCodec::restore(std::span<const double> numbers) {
-  exchange_.collector().set_seen(numbers[0]);
+void QuantisingCodec::restore(const NamedNumbers& numbers) {
+  exchange_.collector().load(numbers);
   restart();
 }
 

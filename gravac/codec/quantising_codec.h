@@ -35,9 +35,9 @@ class QuantisingCodec final : public ResidualCodec {
   void start_mean(const Agreed<Order>& order) override;
 
   std::vector<Memory*> memories() override { return {&residual_}; }
-  std::vector<double> numbers() const override { return {exchange_.collector().seen()}; }
-  void check(std::span<const double> numbers) const override;
-  void restore(std::span<const double> numbers) override;
+  NamedNumbers numbers() const override { return exchange_.collector().save(); }
+  void check(const NamedNumbers& numbers) const override { Collector::check(numbers); }
+  void restore(const NamedNumbers& numbers) override;
 
  protected:
   Memory& residual() override { return residual_; }

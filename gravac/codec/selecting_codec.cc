@@ -7,10 +7,8 @@
 namespace gravac {
 namespace {
 
-constexpr std::size_t kOwnNumbers = 3, kNumbers = kOwnNumbers + Shares::kNumbers;
-
-StepState step_state(std::span<const double> numbers) {
-  return {static_cast<std::uint64_t>(numbers[0]), numbers[1]};
+StepState step_state(const NumberReader& reader) {
+  return {reader.index("steps", kManySteps), reader.number("spread")};
 }
 
 }  // namespace
@@ -90,26 +88,28 @@ std::vector<Memory*> SelectingCodec::memories() {
   return all;
 }
 
-std::vector<double> SelectingCodec::numbers() const {
+NamedNumbers SelectingCodec::numbers() const {
   const StepState state = step_.state();
-  std::vector<double> all = {static_cast<double>(state.steps), state.spread, exchange_.collector().seen()};
-  all.insert(all.end(), coder_.shares().numbers().begin(), coder_.shares().numbers().end());
+  const std::span<const double> shares = coder_.shares().numbers();
+  NamedNumbers all = exchange_.collector().save();
+  all.push_back({"steps", {static_cast<double>(state.steps)}});
+  all.push_back({"spread", {state.spread}});
+  all.push_back({"shares", {shares.begin(), shares.end()}});
   return all;
 }
 
-void SelectingCodec::check(std::span<const double> numbers) const {
-  require(numbers.size() == kNumbers, "checkpoint: ", numbers.size(), " numbers of a bucket found, ",
-          kNumbers, " expected");
-  require(numbers[0] >= 0 && numbers[0] <= 9e15, "checkpoint: ", numbers[0], " steps found");
-  Step::check(step_state(numbers));
-  Collector::check(numbers[2]);
-  Shares::check(numbers.subspan(kOwnNumbers));
+void SelectingCodec::check(const NamedNumbers& numbers) const {
+  const NumberReader reader("codec", numbers);
+  Step::check(step_state(reader));
+  Collector::check(numbers);
+  Shares::check(reader.numbers("shares"));
 }
 
-void SelectingCodec::restore(std::span<const double> numbers) {
-  step_.restore(step_state(numbers));
-  exchange_.collector().set_seen(numbers[2]);
-  coder_.shares().restore(numbers.subspan(kOwnNumbers));
+void SelectingCodec::restore(const NamedNumbers& numbers) {
+  const NumberReader reader("codec", numbers);
+  step_.restore(step_state(reader));
+  exchange_.collector().load(numbers);
+  coder_.shares().restore(reader.numbers("shares"));
   restart();
 }
 

@@ -23,9 +23,9 @@ class SelectingCodec final : public ResidualCodec {
   void sample(std::span<const float> gradient, std::size_t stride, MagnitudeHistogram& histogram) override;
 
   std::vector<Memory*> memories() override;
-  std::vector<double> numbers() const override;
-  void check(std::span<const double> numbers) const override;
-  void restore(std::span<const double> numbers) override;
+  NamedNumbers numbers() const override;
+  void check(const NamedNumbers& numbers) const override;
+  void restore(const NamedNumbers& numbers) override;
 
  protected:
   Memory& residual() override { return step_.residual(); }

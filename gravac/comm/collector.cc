@@ -18,9 +18,8 @@ std::size_t Collector::gather(std::span<const std::byte> mine, double expected_e
   return (comm_.size() - 1) * bytes;
 }
 
-void Collector::check(double seen) {
-  require(seen >= 0 && seen <= 1e6, "checkpoint: messages of ", seen,
-          " bytes per entry found, 0 to 1e6 expected");
+double Collector::read(const NamedNumbers& state) {
+  return NumberReader("collector", state).number(kSeen, 0, 1e6);
 }
 
 }  // namespace gravac

@@ -4,6 +4,7 @@
 #include <span>
 
 #include "gravac/comm/comm.h"
+#include "gravac/util/named_numbers.h"
 
 namespace gravac {
 
@@ -22,16 +23,18 @@ class Collector {
                      std::size_t fixed_bytes = 0);
   const Messages& messages() const { return messages_; }
 
-  // State, for checkpoints: bytes of the longest message per expected entry, as last seen; 0: none yet.
-  // Equal on all ranks.
-  double seen() const { return seen_; }
-  void set_seen(double bytes) { seen_ = bytes; }
-  static void check(double seen);  // throws Error for a number that seen() cannot return
+  // State, for checkpoints. Equal on all ranks.
+  NamedNumbers save() const { return {{kSeen, {seen_}}}; }
+  static void check(const NamedNumbers& state) { Collector::read(state); }  // throws Error where load() does
+  void load(const NamedNumbers& state) { seen_ = read(state); }
 
  private:
   Comm& comm_;
+  static constexpr const char* kSeen = "bytes per entry";
+  static double read(const NamedNumbers& state);
+
   Messages messages_;
-  double seen_ = 0;
+  double seen_ = 0;  // bytes of the longest message per expected entry, as last seen; 0: none yet
 };
 
 }  // namespace gravac

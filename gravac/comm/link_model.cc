@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "gravac/util/require.h"
 
@@ -58,16 +59,33 @@ void LinkModel::solve() {
   beta_ = bytes_explain ? by_bytes : 0;
 }
 
-std::vector<double> LinkModel::save() const {
-  return {rr_, rb_, bb_, rt_, bt_, alpha_, beta_, slow_, slow_bytes_};
+// Calls visit(name, number) for every number of the state.
+template <class Self, class Visit>
+void LinkModel::each_number(Self& self, const Visit& visit) {
+  visit("rounds rounds", self.rr_);
+  visit("rounds bytes", self.rb_);
+  visit("bytes bytes", self.bb_);
+  visit("rounds seconds", self.rt_);
+  visit("bytes seconds", self.bt_);
+  visit("alpha", self.alpha_);
+  visit("beta", self.beta_);
+  visit("slow", self.slow_);
+  visit("slow bytes", self.slow_bytes_);
 }
 
-void LinkModel::load(std::span<const double> state) {
-  require(state.size() == kNumbers, "link model: ", state.size(), " numbers found, ", kNumbers, " expected");
-  require(std::all_of(state.begin(), state.end(), [](double x) { return std::isfinite(x) && x >= 0; }),
-          "link model: numbers >= 0 expected");
-  double* const targets[kNumbers] = {&rr_, &rb_, &bb_, &rt_, &bt_, &alpha_, &beta_, &slow_, &slow_bytes_};
-  for (std::size_t i = 0; i < kNumbers; ++i) *targets[i] = state[i];
+NamedNumbers LinkModel::save() const {
+  NamedNumbers state;
+  each_number(*this, [&](const char* name, double number) { state.push_back({name, {number}}); });
+  return state;
+}
+
+void LinkModel::load(const NamedNumbers& state) {
+  const NumberReader reader("link model", state);
+  LinkModel loaded;
+  each_number(loaded, [&](const char* name, double& number) {
+    number = reader.number(name, 0, std::numeric_limits<double>::max());
+  });
+  *this = loaded;
 }
 
 }  // namespace gravac

@@ -1,9 +1,7 @@
 #pragma once
 
-#include <span>
-#include <vector>
-
 #include "gravac/comm/route.h"
+#include "gravac/util/named_numbers.h"
 
 namespace gravac {
 
@@ -21,11 +19,12 @@ class LinkModel {
   double seconds_per_byte() const { return beta_; }
 
   // State as numbers, for checkpoints.
-  static constexpr std::size_t kNumbers = 9;
-  std::vector<double> save() const;
-  void load(std::span<const double> state);  // throws Error
+  NamedNumbers save() const;
+  void load(const NamedNumbers& state);  // throws Error
 
  private:
+  template <class Self, class Visit>
+  static void each_number(Self& self, const Visit& visit);
   bool became_slower(const Volume& volume, double seconds);
   void solve();
 

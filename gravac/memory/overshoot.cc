@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <limits>
 #include <numeric>
 
 #include "gravac/util/require.h"
@@ -67,30 +68,36 @@ void Overshoot::end() {
   compares_ = true;
 }
 
-std::vector<double> Overshoot::numbers() const {
-  return {compares_ ? 1.0 : 0.0, cosine_, extent_, last_energy_};
+NamedNumbers Overshoot::numbers() const {
+  return {{"compares", {compares_ ? 1.0 : 0.0}},
+          {"cosine", {cosine_}},
+          {"extent", {extent_}},
+          {"last energy", {last_energy_}}};
 }
 
 std::span<const float> Overshoot::last_mean() const {
   return compares_ ? std::span<const float>(last_) : std::span<const float>();
 }
 
-void Overshoot::check(std::span<const double> numbers, std::span<const float> last_mean) const {
-  require(numbers.size() == 4 && std::abs(numbers[1]) <= 1.001 && numbers[2] >= kLeast && numbers[2] <= 1 &&
-              std::isfinite(numbers[3]) && numbers[3] >= 0,
-          "checkpoint: 'overshoot' contains invalid numbers");
+void Overshoot::check(const NamedNumbers& numbers, std::span<const float> last_mean) const {
+  const NumberReader reader("overshoot", numbers);
+  const bool compares = reader.flag("compares");
+  reader.number("cosine", -1.001, 1.001);
+  reader.number("extent", kLeast, 1);
+  reader.number("last energy", 0, std::numeric_limits<double>::max());
   const std::size_t size = (entries_ + kBlock * stride_ - 1) / (kBlock * stride_) * kBlock;
-  require(last_mean.size() == (numbers[0] != 0 ? size : 0), "checkpoint: 'last mean' has ", last_mean.size(),
-          " entries, expected ", numbers[0] != 0 ? size : 0);
+  require(last_mean.size() == (compares ? size : 0), "checkpoint: 'last mean' has ", last_mean.size(),
+          " entries, expected ", compares ? size : 0);
   require(std::ranges::all_of(last_mean, [](float x) { return std::isfinite(x); }),
           "checkpoint: 'last mean' holds infinities or NaN");
 }
 
-void Overshoot::restore(std::span<const double> numbers, std::span<const float> last_mean) {
-  compares_ = numbers[0] != 0;
-  cosine_ = numbers[1];
-  extent_ = numbers[2];
-  last_energy_ = numbers[3];
+void Overshoot::restore(const NamedNumbers& numbers, std::span<const float> last_mean) {
+  const NumberReader reader("overshoot", numbers);
+  compares_ = reader.flag("compares");
+  cosine_ = reader.number("cosine");
+  extent_ = reader.number("extent");
+  last_energy_ = reader.number("last energy");
   last_.assign(last_mean.begin(), last_mean.end());
 }
 

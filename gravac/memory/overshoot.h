@@ -4,6 +4,8 @@
 #include <span>
 #include <vector>
 
+#include "gravac/util/named_numbers.h"
+
 namespace gravac {
 
 // Finds out whether compressed steps overshoot, and how much less than its momentum an SGD may use in them.
@@ -42,10 +44,10 @@ class Overshoot {
 
   // All state, for checkpoints: some numbers, and the last mean. check() throws Error where restore() could
   // not take them.
-  std::vector<double> numbers() const;
+  NamedNumbers numbers() const;
   std::span<const float> last_mean() const;
-  void check(std::span<const double> numbers, std::span<const float> last_mean) const;
-  void restore(std::span<const double> numbers, std::span<const float> last_mean);
+  void check(const NamedNumbers& numbers, std::span<const float> last_mean) const;
+  void restore(const NamedNumbers& numbers, std::span<const float> last_mean);
 
  private:
   std::size_t entries_, stride_;     // looks at one block of entries in `stride_`

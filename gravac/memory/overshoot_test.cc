@@ -118,7 +118,10 @@ TEST(Overshoot, GoesOnFromItsStateAndRefusesAnother) {
     step(after, Floats(100, s % 2 ? 1.0f : -2.0f));
     EXPECT_EQ(before.extent(), after.extent());
   }
-  EXPECT_THROW(after.check(std::vector<double>{1, 0, 2, 1}, before.last_mean()), Error);
+  NamedNumbers wrong = before.numbers();
+  wrong[2].second[0] = 2;  // the extent
+  EXPECT_THROW(after.check(wrong, before.last_mean()), Error);
+  EXPECT_THROW(after.check({}, before.last_mean()), Error);
   EXPECT_THROW(after.check(before.numbers(), Floats(3)), Error);
   EXPECT_THROW(after.check(before.numbers(), Floats(before.last_mean().size(), NAN)), Error);
 }

@@ -141,13 +141,16 @@ class GravacPolicy final : public Policy {
                          {"waiting", {waiting_ ? 1.0 : 0.0}},
                          {"trial_left", {static_cast<double>(trial_left_)}},
                          {"retry_left", {static_cast<double>(retry_left_)}},
-                         {"met", {met_.begin(), met_.end()}},
-                         {"start", start_.save()}};
-    const auto add = [&](const char* key, const std::vector<Average>& averages) {
-      std::vector<double> values;
-      for (const Average& average : averages)
-        values.insert(values.end(), {average.known ? 1.0 : 0.0, average.value});
+                         {"met", {met_.begin(), met_.end()}}};
+    start_.save(state);
+    const auto add = [&](const std::string& key, const std::vector<Average>& averages) {
+      std::vector<double> known, values;
+      for (const Average& average : averages) {
+        known.push_back(average.known ? 1.0 : 0.0);
+        values.push_back(average.value);
+      }
       state.emplace_back(key, std::move(values));
+      state.emplace_back(key + " known", std::move(known));
     };
     add("gains", gains_);
     add("throughputs", throughputs_);
@@ -169,9 +172,10 @@ class GravacPolicy final : public Policy {
     loaded.retry_left_ = reader.index("retry_left", static_cast<double>(options_.retry) + 1);
     const std::vector<double>& met = reader.numbers("met", met_.size());
     for (std::size_t i = 0; i < met.size(); ++i) loaded.met_[i] = met[i] != 0;
-    const auto read = [&](const char* key, std::vector<Average>& averages) {
-      const std::vector<double>& values = reader.numbers(key, 2 * averages.size());
-      for (std::size_t i = 0; i < averages.size(); ++i) averages[i] = {values[2 * i + 1], values[2 * i] != 0};
+    const auto read = [&](const std::string& key, std::vector<Average>& averages) {
+      const std::vector<double>& values = reader.numbers(key, averages.size());
+      const std::vector<double>& known = reader.numbers(key + " known", averages.size());
+      for (std::size_t i = 0; i < averages.size(); ++i) averages[i] = {values[i], known[i] != 0};
     };
     read("gains", loaded.gains_);
     read("throughputs", loaded.throughputs_);

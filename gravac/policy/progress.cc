@@ -90,12 +90,15 @@ class ProgressPolicy final : public Policy {
   void overshoots(double extent) override { start_.watch_overshoot(extent); }
 
   PolicyState save() const override {
-    return {{"steps", {static_cast<double>(steps_)}},
-            {"dense_steps", {static_cast<double>(dense_steps_)}},
-            {"factor", {current_.factor, static_cast<double>(current_.compressor)}},
-            {"trial", {trial_.factor, static_cast<double>(trial_.compressor)}},
-            {"log_c0", {log_c0_}},
-            {"start", start_.save()}};
+    PolicyState state = {{"steps", {static_cast<double>(steps_)}},
+                         {"dense_steps", {static_cast<double>(dense_steps_)}},
+                         {"factor", {current_.factor}},
+                         {"compressor", {static_cast<double>(current_.compressor)}},
+                         {"trial factor", {trial_.factor}},
+                         {"trial compressor", {static_cast<double>(trial_.compressor)}},
+                         {"log_c0", {log_c0_}}};
+    start_.save(state);
+    return state;
   }
 
   void load(const PolicyState& state) override {
@@ -103,15 +106,12 @@ class ProgressPolicy final : public Policy {
     ProgressPolicy loaded(options_);
     loaded.steps_ = reader.index("steps", kManySteps);
     loaded.dense_steps_ = reader.index("dense_steps", kManySteps);
-    const auto setting = [&](const char* key) {
-      const std::vector<double>& numbers = reader.numbers(key, 2);
-      const auto compressors = static_cast<double>(options_.compressors.size());
-      require(numbers[0] >= 1 && numbers[1] >= 0 && numbers[1] < compressors, "progress policy: state has ",
-              numbers[0], " and ", numbers[1], " for '", key, "'");
-      return Setting{static_cast<std::size_t>(numbers[1]), numbers[0]};
+    const auto setting = [&](const char* compressor, const char* factor) {
+      return Setting{reader.index(compressor, static_cast<double>(options_.compressors.size())),
+                     reader.number(factor, 1, std::numeric_limits<double>::max())};
     };
-    loaded.current_ = setting("factor");
-    loaded.trial_ = setting("trial");
+    loaded.current_ = setting("compressor", "factor");
+    loaded.trial_ = setting("trial compressor", "trial factor");
     loaded.log_c0_ = reader.number("log_c0");
     loaded.start_.load(reader);
     *this = loaded;

@@ -61,28 +61,29 @@ class Start {
     return kFirstFactor * std::pow(1.5, std::floor(4 * since / steps));
   }
 
-  std::vector<double> save() const {
-    return {static_cast<double>(taken_),      dense_ ? 1.0 : 0.0,      tried_dense_ ? 1.0 : 0.0,
-            static_cast<double>(since_),      overshoots_ ? 1.0 : 0.0, static_cast<double>(calm_),
-            static_cast<double>(calm_needed_)};
-  }
-  // A state without numbers was saved by a version that had no start: it does not begin now.
-  void load(const StateReader& reader) {
-    *this = Start(options_);
-    taken_ = since_ = options_.steps * 100;
-    if (!reader.has("start")) return;
-    const std::vector<double>& numbers = reader.numbers("start", 7);
-    const auto count = [&](std::size_t i) {
-      require(numbers[i] >= 0 && numbers[i] < kManySteps, "start: ", numbers[i], " steps in the state");
-      return static_cast<std::size_t>(numbers[i]);
+  // Adds its state to the policy's.
+  void save(PolicyState& state) const {
+    const auto add = [&](const char* name, auto number) {
+      state.push_back({name, {static_cast<double>(number)}});
     };
-    taken_ = count(0);
-    dense_ = numbers[1] != 0;
-    tried_dense_ = numbers[2] != 0;
-    since_ = count(3);
-    overshoots_ = numbers[4] != 0;
-    calm_ = count(5);
-    calm_needed_ = count(6);
+    add("start taken", taken_);
+    add("start dense", dense_);
+    add("start tried dense", tried_dense_);
+    add("start since", since_);
+    add("start overshoots", overshoots_);
+    add("start calm", calm_);
+    add("start calm needed", calm_needed_);
+  }
+  void load(const StateReader& reader) {
+    Start loaded(options_);
+    loaded.taken_ = reader.index("start taken", kManySteps);
+    loaded.dense_ = reader.flag("start dense");
+    loaded.tried_dense_ = reader.flag("start tried dense");
+    loaded.since_ = reader.index("start since", kManySteps);
+    loaded.overshoots_ = reader.flag("start overshoots");
+    loaded.calm_ = reader.index("start calm", kManySteps);
+    loaded.calm_needed_ = reader.index("start calm needed", kManySteps);
+    *this = loaded;
   }
 
  private:

@@ -122,21 +122,40 @@ TEST(Start, OfNoStepsChangesNothing) {
   EXPECT_EQ(start.highest_factor(), std::numeric_limits<double>::infinity());
 }
 
+PolicyState state_of(const Start& start) {
+  PolicyState state;
+  start.save(state);
+  return state;
+}
+
 TEST(Start, GoesOnFromItsStateAndDoesNotBeginAgain) {
-  Start before(kFourBits), after(kFourBits), older(kFourBits);
+  Start before(kFourBits), after(kFourBits);
   watch(before, 1, 50);
   watch(before, 0.2, 3);
   watch(before, 1, 20);
-  const PolicyState state = {{"start", before.save()}}, none;
+  const PolicyState state = state_of(before);
   after.load(StateReader("progress", state));
-  EXPECT_EQ(after.save(), before.save());
+  EXPECT_EQ(state_of(after), state);
   EXPECT_FALSE(after.over());
   watch(after, 1, 20);
   EXPECT_TRUE(after.over());
-  older.load(StateReader("progress", none));
-  EXPECT_TRUE(older.over());
-  const PolicyState damaged = {{"start", {-1, 0, 0, 0, 0, 0, 0}}};
-  EXPECT_THROW(after.load(StateReader("progress", damaged)), Error);
+}
+
+TEST(Start, RefusesAStateThatIsDamagedAndStaysAsItWas) {
+  Start start(kFourBits);
+  watch(start, 1, 50);
+  const PolicyState state = state_of(start);
+  for (std::size_t i = 0; i < state.size(); ++i) {
+    for (const double wrong : {-1.0, 0.5, 1e300}) {
+      PolicyState damaged = state;
+      damaged[i].second = {wrong};
+      EXPECT_THROW(start.load(StateReader("progress", damaged)), Error) << state[i].first;
+    }
+    PolicyState without = state;
+    without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
+    EXPECT_THROW(start.load(StateReader("progress", without)), Error) << state[i].first;
+  }
+  EXPECT_EQ(state_of(start), state);
 }
 
 }  // namespace

@@ -15,6 +15,11 @@ namespace gravac {
 // State as numbers with names, for checkpoints and for people.
 using NamedNumbers = std::vector<std::pair<std::string, std::vector<double>>>;
 
+// Adds `part` to a state; its names get `prefix` in front. NumberReader::part() gets it back.
+inline void append(NamedNumbers& state, const std::string& prefix, const NamedNumbers& part) {
+  for (const auto& [name, values] : part) state.emplace_back(prefix + name, values);
+}
+
 // Counters in a state are below this: doubles count exactly up to 2^53 = 9.007e15.
 inline constexpr double kManySteps = 9e15;
 
@@ -41,12 +46,28 @@ class NumberReader {
     return std::ranges::any_of(state_, [&](const auto& entry) { return entry.first == name; });
   }
   double number(std::string_view name) const { return numbers(name, 1)[0]; }
+  // The number called `name`. Throws Error unless it is one from `least` to `most`.
+  double number(std::string_view name, double least, double most) const {
+    const double value = number(name);
+    require(value >= least && value <= most, owner_, ": state has ", value, " for '", name, "', expected ",
+            least, " to ", most);
+    return value;
+  }
+  bool flag(std::string_view name) const { return index(name, 2) == 1; }
   // The number called `name`. Throws Error unless it is a whole number from 0 to below `limit`.
   std::size_t index(std::string_view name, double limit) const {
     const double value = number(name);
     require(value >= 0 && value < limit && value == std::floor(value), owner_, ": state has ", value,
             " for '", name, "', expected a whole number below ", limit);
     return static_cast<std::size_t>(value);
+  }
+  // What append() added with this prefix.
+  NamedNumbers part(std::string_view prefix) const {
+    NamedNumbers part;
+    for (const auto& [name, values] : state_) {
+      if (name.starts_with(prefix)) part.emplace_back(name.substr(prefix.size()), values);
+    }
+    return part;
   }
 
  private:
