@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/catalog.h"
+#include "apps/report/run_files.h"
 #include "gravac/codec/compressors.h"
 #include "gravac/costs.h"
 #include "gravac/util/names.h"
@@ -98,6 +99,9 @@ Layout layout_of(const Recorded& run) {
 Work work_of_run(const JobOptions& options) {
   require(options.model.empty() && options.parameters.empty(), "--run has a model already; leave ",
           options.model.empty() ? "--parameters" : "--model", " out");
+  for (const char* name : report::kRunFiles) {  // refused here, before anything waits for a FIFO
+    report::open_run_file(options.run + '/' + name, report::kMostLineFileBytes);
+  }
   Work work;
   work.recorded = train::read_run(options.run, catalog());
   const Recorded& run = *work.recorded;

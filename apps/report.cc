@@ -12,6 +12,7 @@
 
 #include "apps/report/figures.h"
 #include "apps/report/page.h"
+#include "apps/report/run_files.h"
 #include "apps/report/run_folder.h"
 #include "apps/report/server.h"
 #include "gravac/util/require.h"
@@ -58,10 +59,14 @@ int usage_error(const Error& error) {
 }
 
 void warn(const std::vector<Run>& runs) {
+  const auto left_out = [](const Run& run, const char* file, const char* what, std::size_t lines) {
+    if (lines == 0) return;
+    std::fprintf(stderr, "gravac: %s: %s has lines that are not %s; left out: %zu\n", run.name.c_str(), file,
+                 what, lines);
+  };
   for (const Run& run : runs) {
-    if (run.unreadable_lines == 0) continue;
-    std::fprintf(stderr, "gravac: %s: steps.jsonl has lines that are not steps in order; left out: %zu\n",
-                 run.name.c_str(), run.unreadable_lines);
+    left_out(run, "steps.jsonl", "steps in order", run.unreadable_steps);
+    left_out(run, "evals.jsonl", "evaluations", run.unreadable_evaluations);
   }
 }
 
@@ -88,6 +93,7 @@ int show_report(const ReportOptions& options) {
   std::vector<Run> runs;
   try {
     runs = Folders(options.folders).runs();
+    for (const std::string& folder : options.folders) report::check_out(options.out, folder);
   } catch (const Error& error) {
     return usage_error(error);
   }

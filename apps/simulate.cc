@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "apps/report/run_files.h"
 #include "apps/simulate_results.h"
 #include "gravac/util/require.h"
 
@@ -148,6 +149,7 @@ int show_simulate(const SimulateOptions& options) {
   Work work;
   Results results;
   try {
+    if (!options.job.run.empty() && !options.html.empty()) report::check_out(options.html, options.job.run);
     work = make_work(options.job);
     results = predict(work, clusters_of(options, work));
   } catch (const Error& error) {

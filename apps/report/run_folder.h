@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -46,9 +47,10 @@ struct Run {
   std::vector<Step> steps;
   std::vector<Evaluation> evaluations;
   State state = State::unknown;
-  std::string target;                // "top1=0.8", if the run had one
-  double target_seconds = 0;         // when it was reached; NaN: not yet
-  std::size_t unreadable_lines = 0;  // complete lines that are no JSON objects; they are left out
+  std::string target;         // "top1=0.8", if the run had one
+  double target_seconds = 0;  // when it was reached; NaN: not yet
+  // Complete lines that are not JSON objects with a step, or a step out of order; they are left out.
+  std::size_t unreadable_steps = 0, unreadable_evaluations = 0;
 
   std::string setting(const std::string& key, const std::string& otherwise = "") const;
 };
@@ -57,10 +59,11 @@ struct Run {
 class LineReader {
  public:
   explicit LineReader(std::string path) : path_(std::move(path)) {}
-  // The complete lines that were added since the last call; a last line without its newline waits for the
-  // next call. Sets `restarted` if the file does not go on after the last line it gave: then the lines are
-  // those from its beginning. A file that does not exist has no lines.
-  std::vector<std::string> next(bool& restarted);
+  // Calls `take` for every complete line that was added since the last call; a last line without its newline
+  // waits for the next call. Returns false if the file no longer holds the last line it gave, or as soon as
+  // `take` does: rewind() then starts over. A file that does not exist has no lines. Throws Error for what
+  // open_run_file() refuses, and for a line longer than kMostLineBytes.
+  bool next(const std::function<bool(const std::string& line)>& take);
   void rewind() {
     offset_ = 0;
     last_.clear();
@@ -75,14 +78,16 @@ class LineReader {
 // The folder of one run, which may still be going on.
 class RunFolder {
  public:
-  // Throws Error if `path` holds no steps.jsonl.
+  // Throws Error if `path` holds no steps.jsonl, or files that a run does not write.
   explicit RunFolder(std::string path);
-  // Reads what was added since the last call.
+  // Reads what was added since the last call. Throws Error.
   void update();
   const Run& run() const { return run_; }
 
  private:
-  void read_steps(bool again);
+  void read_settings();
+  void read_steps();
+  bool add_step(const std::string& line);
   void read_evaluations();
   void read_summary();
 

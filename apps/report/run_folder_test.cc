@@ -79,7 +79,7 @@ TEST(RunFolder, WaitsForTheEndOfALine) {
   runs.update();
   ASSERT_EQ(runs.run().steps.size(), 3);
   EXPECT_EQ(runs.run().steps[2].loss, 0.5);
-  EXPECT_EQ(runs.run().unreadable_lines, 0);
+  EXPECT_EQ(runs.run().unreadable_steps, 0);
 }
 
 TEST(RunFolder, LeavesOutLinesThatAreNoSteps) {
@@ -88,7 +88,7 @@ TEST(RunFolder, LeavesOutLinesThatAreNoSteps) {
          line(0) + "nonsense\n\n[1]\n{\"loss\": 1}\n{\"step\": -1}\n" + line(1) + line(1));
   const RunFolder runs(folder.path());
   EXPECT_EQ(runs.run().steps.size(), 2);
-  EXPECT_EQ(runs.run().unreadable_lines, 6);
+  EXPECT_EQ(runs.run().unreadable_steps, 6);
 }
 
 TEST(RunFolder, FollowsARunThatWasResumedFromAnEarlierStep) {
