@@ -1,8 +1,6 @@
 // gravac doctor --link and --serve: how fast is the link between two machines, and what does that mean for
 // training?
 
-#include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -29,14 +27,6 @@ std::optional<simulate::Job> job_of(const LinkOptions& options) {
   const JobOptions& job = options.job;
   if (job.model.empty() && job.parameters.empty() && job.compute.empty()) return std::nullopt;
   return make_work(job).job;
-}
-
-std::uint16_t port_from_string(const std::string& text) {
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  require(error == std::errc() && end == text.data() + text.size(), "--serve: port '", text,
-          "' found, a number from 0 to 65535 expected");
-  return port;
 }
 
 // As --link of gravac train and gravac simulate takes it.
@@ -87,7 +77,7 @@ int show_link(const LinkOptions& options) {
   Endpoint there;
   std::optional<simulate::Job> job;
   try {
-    there = endpoint_from_string(options.there);
+    there = endpoint_from_string(options.there, "--link");
     job = job_of(options);
   } catch (const Error& error) {
     return usage_error(error);
@@ -99,14 +89,14 @@ int show_link(const LinkOptions& options) {
   return 0;
 }
 
-int serve_link(const std::string& port) {
-  std::uint16_t number = 0;
+int serve_link(const std::string& at) {
+  Endpoint here;
   try {
-    number = port_from_string(port);
+    here = listening_endpoint_from_string(at);
   } catch (const Error& error) {
     return usage_error(error);
   }
-  serve_probe(number, say);
+  serve_probe(here, say);
   return 0;
 }
 

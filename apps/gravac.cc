@@ -177,7 +177,7 @@ CLI::App* add_simulate(CLI::App& app, gravac::apps::SimulateOptions& options) {
 
 struct DoctorOptions {
   gravac::apps::LinkOptions link;
-  std::string serve;  // a port; empty: the usual one
+  std::string serve;  // where to listen; empty: everywhere, on the usual port
 };
 
 CLI::App* add_doctor(CLI::App& app, DoctorOptions& options, bool& json) {
@@ -186,9 +186,11 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options, bool& json) {
       "Report what this machine, this build and its link to another machine can do, and what is wrong");
   doctor->add_flag("--json", json, "As JSON");
   CLI::Option* serve =
-      doctor->add_option("--serve", options.serve, "Wait for a measurement of the link to this machine")
+      doctor
+          ->add_option("--serve", options.serve,
+                       "Wait for a measurement of the link to this machine; HOST may be an interface")
           ->expected(0, 1)
-          ->type_name("PORT");
+          ->type_name("[HOST:]PORT");
   doctor
       ->add_option("--link", options.link.there,
                    "Measure the link to a machine on which gravac doctor --serve runs")
