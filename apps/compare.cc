@@ -140,7 +140,11 @@ class Comparing {
                                 .tick = [&] { show(); }});
     line_.finish();
     write_tables();
-    write_reports();
+    try {
+      write_reports();
+    } catch (const Error& error) {
+      note(error.what());  // the tables count more
+    }
     std::fputs(to_markdown(comparisons()).c_str(), stdout);
     std::printf("\nFiles: %s/comparison.md, comparison.json, report%s.html\n", out_.c_str(),
                 tasks_.size() > 1 ? "-TASK" : "");
@@ -237,13 +241,8 @@ class Comparing {
         runs.back().name = variant.name + (variant.runs.size() > 1 ? ", seed " + run->seed : "");
       }
       const std::string name = tasks_.size() > 1 ? "report-" + task.folder : "report";
-      try {
-        if (!runs.empty())
-          write_file(out_ + "/" + name + ".html", page(report::data_of(runs), report::PageKind::file));
-      } catch (const Error& error) {
-        note(error.what());  // built without uPlot
-        return;
-      }
+      if (!runs.empty())
+        write_file(out_ + "/" + name + ".html", page(report::data_of(runs), report::PageKind::file));
     }
   }
 

@@ -113,10 +113,10 @@ std::string sentence_of(const Advice& advice, const std::vector<Predicted>& all,
   } else if (*advice.break_even < 1.05) {
     text += "; Top-k is faster than dense at any factor";
   } else {
-    text += print("; Top-k is faster than dense from %.2gx on", *advice.break_even);
+    text += print("; Top-k is faster than dense from %.3gx on", *advice.break_even);
   }
   if (advice.compute_bound)
-    text += print("; from %.2gx on the step is bound by compute", *advice.compute_bound);
+    text += print("; from %.3gx on the step is bound by compute", *advice.compute_bound);
   if (advice.best.setting.compressors.empty()) {
     return text + "; use dense steps (--policy dense): compression would not save a tenth of the time.";
   }

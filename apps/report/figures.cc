@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "apps/report/density.h"
 #include "apps/report/overview.h"
@@ -14,10 +13,7 @@
 namespace gravac::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr double kBandwidth = 0.1;           // of the density, in powers of ten: as in the paper's figures
-constexpr std::size_t kPointsInAll = 36000;  // on the page: about 15 bytes each
+constexpr double kBandwidth = 0.1;  // of the density, in powers of ten: as in the paper's figures
 
 using Value = std::function<double(const Step&)>;
 
@@ -288,57 +284,6 @@ Figure residual_figure(const std::vector<Run>& runs) {
   return figure;
 }
 
-// JSON with as many digits as a screen can show.
-Json rounded(double value, const char* format) {
-  if (!std::isfinite(value)) return nullptr;
-  char text[40];
-  std::snprintf(text, sizeof(text), format, value);
-  const double number = std::strtod(text, nullptr);
-  if (number == std::floor(number) && std::abs(number) < 1e15) return static_cast<std::int64_t>(number);
-  return number;
-}
-
-Json list_of(const std::vector<double>& values, const char* format) {
-  Json list = Json::array();
-  for (const double value : values) list.push_back(rounded(value, format));
-  return list;
-}
-
-Json axis_of(const Axis& axis) {
-  return {{"label", axis.label}, {"log", axis.log}, {"percent", axis.percent}};
-}
-
-Json json_of(const Curve& curve, std::size_t limit) {
-  const Points points = curve.thinning == Curve::Thinning::extremes ? with_extremes(curve.points, limit)
-                                                                    : averaged(curve.points, limit);
-  return {{"run", curve.run},
-          {"label", curve.label},
-          {"dash", curve.dash},
-          {"x", list_of(points.x, "%.7g")},
-          {"y", list_of(points.y, "%.5g")}};
-}
-
-Json json_of(const Figure& figure, std::size_t limit) {
-  Json json = {{"id", figure.id},
-               {"title", figure.title},
-               {"text", figure.text},
-               {"x", axis_of(figure.x)},
-               {"y", axis_of(figure.y)}};
-  if (!figure.bars.empty()) {
-    json["parts"] = figure.parts;
-    json["bars"] = Json::array();
-    for (const Figure::Bar& bar : figure.bars) {
-      json["bars"].push_back({{"run", bar.run}, {"values", list_of(bar.values, "%.5g")}});
-    }
-    return json;
-  }
-  json["dots"] = figure.dots;
-  json["stepped"] = figure.stepped;
-  json["curves"] = Json::array();
-  for (const Curve& curve : figure.curves) json["curves"].push_back(json_of(curve, limit));
-  return json;
-}
-
 }  // namespace
 
 std::vector<Figure> figures_of(const std::vector<Run>& runs) {
@@ -356,19 +301,16 @@ std::vector<Figure> figures_of(const std::vector<Run>& runs) {
 }
 
 std::string data_of(const std::vector<Run>& runs) {
-  const std::vector<Figure> figures = figures_of(runs);
-  std::size_t curves = 0;
-  for (const Figure& figure : figures) curves += figure.curves.size();
-  const std::size_t limit = std::clamp<std::size_t>(kPointsInAll / std::max<std::size_t>(curves, 1), 40, 500);
-  Json data = {{"conclusion", conclusion_of(runs)}, {"runs", Json::array()}, {"figures", Json::array()}};
+  PageData page{.title = "GraVAC: ",
+                .paragraphs = {conclusion_of(runs)},
+                .table = table_of(runs),
+                .figures = figures_of(runs)};
   for (const Run& run : runs) {
-    data["runs"].push_back({{"name", run.name}, {"unfinished", run.state == State::unfinished}});
+    page.runs.push_back({run.name, run.state == State::unfinished});
+    if (runs.size() <= 3) page.title += (page.runs.size() > 1 ? ", " : "") + run.name;
   }
-  const Table table = table_of(runs);
-  data["table"] = {{"columns", table.columns}, {"rows", table.rows}};
-  for (const Figure& figure : figures) data["figures"].push_back(json_of(figure, limit));
-  // Names are file names, which may be any bytes: those that are no UTF-8 are replaced.
-  return data.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (runs.size() > 3) page.title += std::to_string(runs.size()) + " runs";
+  return to_json(page);
 }
 
 }  // namespace gravac::report

@@ -164,16 +164,20 @@ Table table_of(const std::vector<Run>& runs) {
   const bool targets =
       std::any_of(runs.begin(), runs.end(), [](const Run& run) { return !run.target.empty(); });
   const std::string metric = common_metric(all);
-  Table table{.columns = {"policy", "compressor", "mean factor", "steps", "time", "per step"}};
+  Table table{.columns = {"run", "policy", "compressor", "mean factor", "steps", "time", "per step"}};
   if (compared) table.columns.push_back("speed-up");
   table.columns.push_back(metric.empty() ? "metric" : metric);
   if (targets) table.columns.push_back("time to target");
   table.columns.insert(table.columns.end(), {"sent by worker 0", "fewer bytes"});
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const Totals& totals = all[i];
-    std::vector<std::string> row = {runs[i].setting("policy", "-"),     runs[i].setting("compressor", "-"),
-                                    print("%.3gx", totals.mean_factor), print("%.0f", totals.steps),
-                                    duration(totals.seconds),           duration(totals.seconds_per_step())};
+    std::vector<std::string> row = {runs[i].name,
+                                    runs[i].setting("policy", "-"),
+                                    runs[i].setting("compressor", "-"),
+                                    print("%.3gx", totals.mean_factor),
+                                    print("%.0f", totals.steps),
+                                    duration(totals.seconds),
+                                    duration(totals.seconds_per_step())};
     if (compared) {
       const double own = totals.seconds_per_step();
       row.push_back(own > 0 ? print("%.2fx", all[*dense].seconds_per_step() / own) : "-");

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/report/page_data.h"
 #include "apps/report/run_folder.h"
 
 namespace gravac::report {
@@ -24,10 +25,7 @@ struct Totals {
 };
 Totals totals_of(const Run& run);
 
-struct Table {
-  std::vector<std::string> columns;
-  std::vector<std::vector<std::string>> rows;  // one for each run, without its name
-};
+// One row for each run.
 Table table_of(const std::vector<Run>& runs);
 
 // One sentence: which run was the fastest, by how much, and what that cost.

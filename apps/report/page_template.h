@@ -4,8 +4,7 @@
 
 namespace gravac::report {
 
-// page.html with page.css, page.js, svg.js and uPlot put in; cmake/page.cmake makes it when building. Empty
-// if uPlot was not to be had then.
+// page.html with page.css, page.js and svg.js put in; cmake/page.cmake makes it when building.
 extern const std::string_view kPageTemplate;
 
 }  // namespace gravac::report
