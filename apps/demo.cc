@@ -21,14 +21,14 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-struct Run {
+struct DemoRun {
   std::string name;
   Words flags;
 };
 
 // The first one is what the others are compared with. GraVAC's window is short because the runs are.
-const std::vector<Run>& runs() {
-  static const std::vector<Run> runs = {
+const std::vector<DemoRun>& runs() {
+  static const std::vector<DemoRun> runs = {
       {"dense", {"--policy", "dense"}},
       {"fp16", {"--policy", "static", "--compressor", "fp16"}},
       {"4-bits", {"--compressor", "quantise", "--bits", "4"}},
@@ -53,7 +53,7 @@ std::string cluster(const DemoOptions& options) {
   return "workers=" + std::to_string(options.workers) + ",link=" + link + ",compute=100ms,compress=2ns";
 }
 
-compare::Command command(const DemoOptions& options, const Run& run, const std::string& out) {
+compare::Command command(const DemoOptions& options, const DemoRun& run, const std::string& out) {
   std::istringstream always(
       "train --model vgg-small --data images --batch 16 --lr 0.02 --seed 1 --threads 1 --eval-every 1000000");
   Words words{std::istream_iterator<std::string>(always), {}};
@@ -67,7 +67,7 @@ compare::Command command(const DemoOptions& options, const Run& run, const std::
   return {.arguments = words, .log = out + "/" + run.name + ".log"};
 }
 
-struct Failed {
+struct FailedRun {
   int code;
 };
 
@@ -75,7 +75,7 @@ struct Failed {
 // that fails, the others are ended.
 int train_all(const DemoOptions& options, const std::string& out) {
   std::vector<compare::Command> commands;
-  for (const Run& run : runs()) commands.push_back(command(options, run, out));
+  for (const DemoRun& run : runs()) commands.push_back(command(options, run, out));
   const auto ended = [&](std::size_t number, int code) {
     const std::string& log = commands[number].log;
     if (code == 0) {
@@ -85,13 +85,13 @@ int train_all(const DemoOptions& options, const std::string& out) {
     }
     std::ifstream said(log);
     for (std::string line; std::getline(said, line);) std::fprintf(stderr, "%s\n", line.c_str());
-    throw Failed{code};
+    throw FailedRun{code};
   };
   const std::size_t jobs = std::max(1u, std::thread::hardware_concurrency());
   try {
     const int signal = compare::run_all(commands, jobs, {[](std::size_t) {}, ended, [] {}});
     return signal != 0 ? 128 + signal : 0;
-  } catch (const Failed& failed) {
+  } catch (const FailedRun& failed) {
     return failed.code;
   }
 }
@@ -115,7 +115,7 @@ int show_demo(const DemoOptions& options) {
   std::filesystem::create_directories(out);
   if (const int code = train_all(options, out); code != 0) return code;
   std::vector<nlohmann::json> summaries;
-  for (const Run& run : runs()) summaries.push_back(summary_in(out + "/" + run.name));
+  for (const DemoRun& run : runs()) summaries.push_back(summary_in(out + "/" + run.name));
   std::printf("%-13s %8s %7s %9s %9s %9s %9s\n", "policy", "top1", "steps", "seconds", "speed-up", "MB sent",
               "fewer");
   const double dense = summaries[0]["seconds"];

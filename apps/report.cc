@@ -23,8 +23,8 @@ namespace {
 
 using report::PageKind;
 using report::Response;
-using report::Run;
 using report::RunFolder;
+using report::RunHistory;
 
 // The folders that were named on the command line.
 class Folders {
@@ -37,10 +37,10 @@ class Folders {
     for (RunFolder& folder : folders_) folder.update();
   }
   // Runs of the same name are called by their paths.
-  std::vector<Run> runs() const {
+  std::vector<RunHistory> runs() const {
     std::map<std::string, int> uses;
     for (const RunFolder& folder : folders_) ++uses[folder.run().name];
-    std::vector<Run> runs;
+    std::vector<RunHistory> runs;
     for (std::size_t i = 0; i < paths_.size(); ++i) {
       runs.push_back(folders_[i].run());
       if (uses[runs[i].name] > 1) runs[i].name = paths_[i];
@@ -58,13 +58,13 @@ int usage_error(const Error& error) {
   return 2;
 }
 
-void warn(const std::vector<Run>& runs) {
-  const auto left_out = [](const Run& run, const char* file, const char* what, std::size_t lines) {
+void warn(const std::vector<RunHistory>& runs) {
+  const auto left_out = [](const RunHistory& run, const char* file, const char* what, std::size_t lines) {
     if (lines == 0) return;
     std::fprintf(stderr, "gravac: %s: %s has lines that are not %s; left out: %zu\n", run.name.c_str(), file,
                  what, lines);
   };
-  for (const Run& run : runs) {
+  for (const RunHistory& run : runs) {
     left_out(run, "steps.jsonl", "steps in order", run.unreadable_steps);
     left_out(run, "evals.jsonl", "evaluations", run.unreadable_evaluations);
   }
@@ -90,7 +90,7 @@ Response answer(Folders& folders, std::string_view path) {
 }  // namespace
 
 int show_report(const ReportOptions& options) {
-  std::vector<Run> runs;
+  std::vector<RunHistory> runs;
   try {
     runs = Folders(options.folders).runs();
     for (const std::string& folder : options.folders) report::check_out(options.out, folder);

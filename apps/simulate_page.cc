@@ -59,20 +59,21 @@ void write_page(const Work& work, const Results& results, const std::string& pat
                 .paragraphs = {results.advice.sentence, intro(work, results)},
                 .table = {.columns = head(work), .rows = {}}};
   if (work.recorded) page.paragraphs.push_back(check(work, results));
-  for (const Row& row : results.rows) page.table.rows.push_back(cells(work, results, row));
-  for (const Row& row : results.scaling[0].rows) add_name(page, row.name);
+  for (const PredictionRow& row : results.rows) page.table.rows.push_back(cells(work, results, row));
+  for (const PredictionRow& row : results.scaling[0].rows) add_name(page, row.name);
   add_scaling(page,
               {.id = "efficiency",
                .title = "Scaling efficiency",
                .text = "The share of a step that is computing.",
                .y = {.label = "efficiency", .percent = true}},
-              results, [&](double, const Row& row) { return efficiency(work, row); });
+              results, [&](double, const PredictionRow& row) { return efficiency(work, row); });
   add_scaling(page,
               {.id = "throughput",
                .title = "Throughput",
                .text = "Samples per second, as a multiple of one worker's.",
                .y = {.label = "throughput", .log = true}},
-              results, [&](double workers, const Row& row) { return workers * efficiency(work, row); });
+              results,
+              [&](double workers, const PredictionRow& row) { return workers * efficiency(work, row); });
   add_factors(page, work, results);
   train::File(path, O_WRONLY | O_CREAT | O_TRUNC).write(report::page(to_json(page), report::PageKind::file));
 }

@@ -57,8 +57,8 @@ std::optional<Reached> reached(const Results& results, const std::string& metric
   return std::nullopt;
 }
 
-Row row_of(const Variant& variant, const Results& results) {
-  Row row{.name = variant.name, .seeds = results.size(), .seeds_asked = variant.runs.size()};
+ComparisonRow row_of(const Variant& variant, const Results& results) {
+  ComparisonRow row{.name = variant.name, .seeds = results.size(), .seeds_asked = variant.runs.size()};
   if (results.empty()) return row;
   row.value = mean(results, [](const Result& one) { return one.value; });
   const auto [lowest, highest] = std::ranges::minmax(results, {}, &Result::value);
@@ -116,12 +116,12 @@ Comparison compare(const Task& task, const std::vector<Results>& results) {
     if (!results[i].empty()) out.rows[i].reached = reached(results[i], out.target_metric, *out.target);
   }
   const auto speed_up = [&](const std::optional<std::size_t>& baseline,
-                            const Row& row) -> std::optional<double> {
+                            const ComparisonRow& row) -> std::optional<double> {
     if (!baseline || !row.reached || !out.rows[*baseline].reached || row.reached->seconds <= 0)
       return std::nullopt;
     return out.rows[*baseline].reached->seconds / row.reached->seconds;
   };
-  for (Row& row : out.rows) {
+  for (ComparisonRow& row : out.rows) {
     const auto& dense = out.baselines.dense;
     if (dense && row.seeds > 0 && out.rows[*dense].seeds > 0)
       row.versus_dense = row.value - out.rows[*dense].value;

@@ -15,16 +15,16 @@ namespace {
 
 constexpr double kBandwidth = 0.1;  // of the density, in powers of ten: as in the paper's figures
 
-using Value = std::function<double(const Step&)>;
+using Value = std::function<double(const StepRecord&)>;
 
-Points over_steps(const Run& run, const Value& value) {
+Points over_steps(const RunHistory& run, const Value& value) {
   Points points;
-  for (const Step& step : run.steps) points.add(static_cast<double>(step.step), value(step));
+  for (const StepRecord& step : run.steps) points.add(static_cast<double>(step.step), value(step));
   return points;
 }
 
 // For numbers that differ much from one step to the next: means over the neighbouring 2 % of the steps.
-Points smooth_over_steps(const Run& run, const Value& value) {
+Points smooth_over_steps(const RunHistory& run, const Value& value) {
   return running_mean(over_steps(run, value), run.steps.size() / 50);
 }
 
@@ -41,7 +41,7 @@ void add_curve(Figure& figure, Curve curve) {
   if (any_known(curve.points)) figure.curves.push_back(std::move(curve));
 }
 
-Figure loss_figure(const std::vector<Run>& runs, bool by_time) {
+Figure loss_figure(const std::vector<RunHistory>& runs, bool by_time) {
   Figure figure{
       .id = by_time ? "loss-time" : "loss-steps",
       .title = std::string("Training loss against ") + (by_time ? "time" : "steps"),
@@ -53,7 +53,7 @@ Figure loss_figure(const std::vector<Run>& runs, bool by_time) {
       .x = {by_time ? "seconds" : "step"},
       .y = {"loss"}};
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    Points points = smooth_over_steps(runs[r], [](const Step& s) { return s.loss; });
+    Points points = smooth_over_steps(runs[r], [](const StepRecord& s) { return s.loss; });
     for (std::size_t i = 0; by_time && i < points.size(); ++i) points.x[i] = runs[r].steps[i].seconds;
     add_curve(figure, {.run = r, .points = std::move(points)});
   }
@@ -64,7 +64,7 @@ std::string metric_title(const std::string& metric) {
   return metric == "top1" ? "Test accuracy" : metric == "ppl" ? "Test perplexity" : "Test loss";
 }
 
-Figure metric_figure(const std::vector<Run>& runs, const std::string& metric, bool by_time) {
+Figure metric_figure(const std::vector<RunHistory>& runs, const std::string& metric, bool by_time) {
   Figure figure{
       .id = "test-" + metric + (by_time ? "-time" : "-steps"),
       .title = metric_title(metric) + " against " + (by_time ? "time" : "steps"),
@@ -79,7 +79,7 @@ Figure metric_figure(const std::vector<Run>& runs, const std::string& metric, bo
       .dots = true};
   for (std::size_t r = 0; r < runs.size(); ++r) {
     Points points;
-    for (const Evaluation& e : runs[r].evaluations) {
+    for (const EvaluationRecord& e : runs[r].evaluations) {
       if (e.metric == metric) points.add(by_time ? e.seconds : static_cast<double>(e.step), e.value);
     }
     add_curve(figure, {.run = r, .points = std::move(points)});
@@ -87,7 +87,7 @@ Figure metric_figure(const std::vector<Run>& runs, const std::string& metric, bo
   return figure;
 }
 
-Figure factor_figure(const std::vector<Run>& runs) {
+Figure factor_figure(const std::vector<RunHistory>& runs) {
   Figure figure{.id = "factor",
                 .title = "Factor over time",
                 .text =
@@ -100,12 +100,12 @@ Figure factor_figure(const std::vector<Run>& runs) {
   for (std::size_t r = 0; r < runs.size(); ++r) {
     add_curve(figure, {.run = r,
                        .thinning = Curve::Thinning::extremes,
-                       .points = over_steps(runs[r], [](const Step& s) { return s.factor; })});
+                       .points = over_steps(runs[r], [](const StepRecord& s) { return s.factor; })});
   }
   return figure;
 }
 
-Figure density_figure(const std::vector<Run>& runs) {
+Figure density_figure(const std::vector<RunHistory>& runs) {
   Figure figure{.id = "density",
                 .title = "Density of steps over factors",
                 .text =
@@ -116,7 +116,7 @@ Figure density_figure(const std::vector<Run>& runs) {
                 .y = {"density"}};
   for (std::size_t r = 0; r < runs.size(); ++r) {
     Counts counts;
-    for (const Step& step : runs[r].steps) ++counts[std::log10(step.factor)];
+    for (const StepRecord& step : runs[r].steps) ++counts[std::log10(step.factor)];
     Points points;
     const std::vector<double> at = places_around(counts, 4 * kBandwidth, kBandwidth / 5);
     const std::vector<double> found = density(counts, at, kBandwidth);
@@ -127,7 +127,7 @@ Figure density_figure(const std::vector<Run>& runs) {
 }
 
 // A step's line tells the throughput of the step before.
-Figure throughput_figure(const std::vector<Run>& runs) {
+Figure throughput_figure(const std::vector<RunHistory>& runs) {
   Figure figure{
       .id = "throughput",
       .title = "Compression throughput per factor",
@@ -143,7 +143,7 @@ Figure throughput_figure(const std::vector<Run>& runs) {
   };
   for (std::size_t r = 0; r < runs.size(); ++r) {
     std::map<long, Sum> sums;
-    const std::vector<Step>& steps = runs[r].steps;
+    const std::vector<StepRecord>& steps = runs[r].steps;
     for (std::size_t i = 1; i < steps.size(); ++i) {
       const double throughput = steps[i].effective_samples_per_second, factor = steps[i - 1].factor;
       if (!(throughput > 0) || steps[i].step != steps[i - 1].step + 1) continue;
@@ -159,7 +159,7 @@ Figure throughput_figure(const std::vector<Run>& runs) {
   return figure;
 }
 
-Figure gain_figure(const std::vector<Run>& runs) {
+Figure gain_figure(const std::vector<RunHistory>& runs) {
   Figure figure{
       .id = "gain",
       .title = "Gain over time",
@@ -172,20 +172,20 @@ Figure gain_figure(const std::vector<Run>& runs) {
       .x = {"step"},
       .y = {"gain"}};
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    add_curve(
-        figure,
-        {r, "error-fed", 0, {}, smooth_over_steps(runs[r], [](const Step& s) { return s.gain_error_fed; })});
-    add_curve(
-        figure,
-        {r, "gradient", 1, {}, smooth_over_steps(runs[r], [](const Step& s) { return s.gain_gradient; })});
-    add_curve(
-        figure,
-        {r, "released", 2, {}, smooth_over_steps(runs[r], [](const Step& s) { return s.gain_released; })});
+    add_curve(figure, {r, "error-fed", 0, {}, smooth_over_steps(runs[r], [](const StepRecord& s) {
+                         return s.gain_error_fed;
+                       })});
+    add_curve(figure, {r, "gradient", 1, {}, smooth_over_steps(runs[r], [](const StepRecord& s) {
+                         return s.gain_gradient;
+                       })});
+    add_curve(figure, {r, "released", 2, {}, smooth_over_steps(runs[r], [](const StepRecord& s) {
+                         return s.gain_released;
+                       })});
   }
   return figure;
 }
 
-Figure energy_figure(const std::vector<Run>& runs) {
+Figure energy_figure(const std::vector<RunHistory>& runs) {
   Figure figure{
       .id = "energy",
       .title = "Gradient energy before and after compression",
@@ -197,20 +197,20 @@ Figure energy_figure(const std::vector<Run>& runs) {
       .x = {"step"},
       .y = {"energy", true}};
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    add_curve(figure, {r, "gradient", 1, {}, smooth_over_steps(runs[r], [](const Step& s) {
+    add_curve(figure, {r, "gradient", 1, {}, smooth_over_steps(runs[r], [](const StepRecord& s) {
                          return positive(s.entered_energy);
                        })});
-    add_curve(figure, {r, "gradient + residual", 2, {}, smooth_over_steps(runs[r], [](const Step& s) {
+    add_curve(figure, {r, "gradient + residual", 2, {}, smooth_over_steps(runs[r], [](const StepRecord& s) {
                          return positive(s.dense_energy);
                        })});
-    add_curve(figure, {r, "sent", 0, {}, smooth_over_steps(runs[r], [](const Step& s) {
+    add_curve(figure, {r, "sent", 0, {}, smooth_over_steps(runs[r], [](const StepRecord& s) {
                          return positive(s.sent_energy());
                        })});
   }
   return figure;
 }
 
-Figure phases_figure(const std::vector<Run>& runs) {
+Figure phases_figure(const std::vector<RunHistory>& runs) {
   Figure figure{
       .id = "phases",
       .title = "Time per phase",
@@ -223,7 +223,7 @@ Figure phases_figure(const std::vector<Run>& runs) {
   for (std::size_t r = 0; r < runs.size(); ++r) {
     if (runs[r].steps.empty()) continue;
     Figure::Bar bar{r, std::vector<double>(kPhaseCount, 0.0)};
-    for (const Step& step : runs[r].steps) {
+    for (const StepRecord& step : runs[r].steps) {
       for (std::size_t i = 0; i < kPhaseCount; ++i) bar.values[i] += 1e3 * step.phase_seconds[i];
     }
     for (double& value : bar.values) value /= static_cast<double>(runs[r].steps.size());
@@ -232,14 +232,15 @@ Figure phases_figure(const std::vector<Run>& runs) {
   return figure;
 }
 
-Points added_up(const Run& run, double Step::*number) {
+Points added_up(const RunHistory& run, double StepRecord::*number) {
   Points points;
   double sum = 0;
-  for (const Step& step : run.steps) points.add(static_cast<double>(step.step), 1e-6 * (sum += step.*number));
+  for (const StepRecord& step : run.steps)
+    points.add(static_cast<double>(step.step), 1e-6 * (sum += step.*number));
   return points;
 }
 
-Figure bytes_figure(const std::vector<Run>& runs) {
+Figure bytes_figure(const std::vector<RunHistory>& runs) {
   Figure figure{
       .id = "bytes",
       .title = "Bytes sent",
@@ -249,23 +250,24 @@ Figure bytes_figure(const std::vector<Run>& runs) {
           "ten times the bytes, since an entry travels with its position and to every other worker.",
       .x = {"step"},
       .y = {"MB"}};
-  std::vector<Totals> all;
-  for (const Run& run : runs) all.push_back(totals_of(run));
+  std::vector<RunTotals> all;
+  for (const RunHistory& run : runs) all.push_back(totals_of(run));
   const bool compared = dense_run(all).has_value();
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    add_curve(figure, {r, compared ? "" : "sent", 0, {}, added_up(runs[r], &Step::bytes_sent)});
-    if (!compared) add_curve(figure, {r, "dense training", 1, {}, added_up(runs[r], &Step::dense_bytes)});
+    add_curve(figure, {r, compared ? "" : "sent", 0, {}, added_up(runs[r], &StepRecord::bytes_sent)});
+    if (!compared)
+      add_curve(figure, {r, "dense training", 1, {}, added_up(runs[r], &StepRecord::dense_bytes)});
   }
   return figure;
 }
 
 // What a step left unsent is its residual: exactly for compressors that choose entries, nearly for others.
-double residual_norm(const Step& step) {
+double residual_norm(const StepRecord& step) {
   const double left = step.dense_energy - step.sent_energy();
   return std::isnan(left) ? step.residual_norm : std::sqrt(std::max(0.0, left));
 }
 
-Figure residual_figure(const std::vector<Run>& runs) {
+Figure residual_figure(const std::vector<RunHistory>& runs) {
   Figure figure{
       .id = "residual",
       .title = "Norm of the residual",
@@ -286,7 +288,7 @@ Figure residual_figure(const std::vector<Run>& runs) {
 
 }  // namespace
 
-std::vector<Figure> figures_of(const std::vector<Run>& runs) {
+std::vector<Figure> figures_of(const std::vector<RunHistory>& runs) {
   std::vector<Figure> all = {loss_figure(runs, false), loss_figure(runs, true)};
   for (const char* metric : {"top1", "ppl", "loss"}) {
     all.push_back(metric_figure(runs, metric, false));
@@ -300,13 +302,13 @@ std::vector<Figure> figures_of(const std::vector<Run>& runs) {
   return all;
 }
 
-std::string data_of(const std::vector<Run>& runs) {
+std::string data_of(const std::vector<RunHistory>& runs) {
   PageData page{.title = "GraVAC: ",
                 .paragraphs = {conclusion_of(runs)},
                 .table = table_of(runs),
                 .figures = figures_of(runs)};
-  for (const Run& run : runs) {
-    page.runs.push_back({run.name, run.state == State::unfinished});
+  for (const RunHistory& run : runs) {
+    page.runs.push_back({run.name, run.state == RunState::unfinished});
     if (runs.size() <= 3) page.title += (page.runs.size() > 1 ? ", " : "") + run.name;
   }
   if (runs.size() > 3) page.title += std::to_string(runs.size()) + " runs";

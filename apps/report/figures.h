@@ -9,9 +9,9 @@
 namespace gravac::report {
 
 // All figures that the runs have data for, in the order of the page. Curves are not thinned yet.
-std::vector<Figure> figures_of(const std::vector<Run>& runs);
+std::vector<Figure> figures_of(const std::vector<RunHistory>& runs);
 
 // The page of `gravac report`, as JSON.
-std::string data_of(const std::vector<Run>& runs);
+std::string data_of(const std::vector<RunHistory>& runs);
 
 }  // namespace gravac::report

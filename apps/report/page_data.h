@@ -41,7 +41,7 @@ struct Figure {
 };
 
 // The first cell of a row is its name; it has the colour of the run of that name.
-struct Table {
+struct PageTable {
   std::vector<std::string> columns;
   std::vector<std::vector<std::string>> rows;
 };
@@ -54,7 +54,7 @@ struct PageData {
     bool unfinished = false;
   };
   std::vector<Name> runs;  // what curves and bars belong to
-  Table table;
+  PageTable table;
   std::vector<Figure> figures;
 };
 

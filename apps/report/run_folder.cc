@@ -47,12 +47,12 @@ std::string name_of(const std::string& path) {
 
 }  // namespace
 
-std::string Run::setting(const std::string& key, const std::string& otherwise) const {
+std::string RunHistory::setting(const std::string& key, const std::string& otherwise) const {
   const auto found = settings.find(key);
   return found == settings.end() || found->second.empty() ? otherwise : found->second;
 }
 
-bool parse_step(std::string_view line, Step& step) {
+bool parse_step(std::string_view line, StepRecord& step) {
   const Json json = object_of(line);
   if (json.is_null()) return false;
   const auto sent_at = json.find("sent");
@@ -80,7 +80,7 @@ bool parse_step(std::string_view line, Step& step) {
   return true;
 }
 
-bool parse_evaluation(std::string_view line, Evaluation& evaluation) {
+bool parse_evaluation(std::string_view line, EvaluationRecord& evaluation) {
   const Json json = object_of(line);
   if (json.is_null()) return false;
   evaluation.step = json["step"].get<std::uint64_t>();
@@ -151,7 +151,7 @@ void RunFolder::read_settings() {
 }
 
 bool RunFolder::add_step(const std::string& line) {
-  Step step;
+  StepRecord step;
   if (!parse_step(line, step)) return false;
   if (!run_.steps.empty() && step.step <= run_.steps.back().step) return false;
   if (std::isnan(step.seconds)) {  // the sum of the phases
@@ -182,7 +182,7 @@ void RunFolder::read_evaluations() {
   run_.evaluations.clear();
   run_.unreadable_evaluations = 0;
   evaluations_.next([&](const std::string& line) {
-    Evaluation evaluation;
+    EvaluationRecord evaluation;
     if (parse_evaluation(line, evaluation)) {
       run_.evaluations.push_back(evaluation);
     } else {
@@ -193,15 +193,15 @@ void RunFolder::read_evaluations() {
 }
 
 void RunFolder::read_summary() {
-  run_.state =
-      run_.settings.empty() || run_.setting("written-by") == "python" ? State::unknown : State::unfinished;
+  run_.state = run_.settings.empty() || run_.setting("written-by") == "python" ? RunState::unknown
+                                                                               : RunState::unfinished;
   run_.target.clear();
   auto file = open_run_file(path_ + "/summary.json", kMostSmallFileBytes);
   if (!file) return;
   const Json summary = Json::parse(*file, nullptr, false);
   if (!summary.is_object()) return;
   const auto finished = summary.find("finished");  // false if a signal stopped the run
-  if (finished == summary.end() || *finished != false) run_.state = State::finished;
+  if (finished == summary.end() || *finished != false) run_.state = RunState::finished;
   const auto target = summary.find("target");
   if (target == summary.end() || !target->is_object()) return;
   char value[32];

@@ -16,7 +16,7 @@ inline constexpr const char* kPhases[] = {"compute", "compress", "agree", "excha
 inline constexpr std::size_t kPhaseCount = 5;
 
 // A line of steps.jsonl. Numbers that the line does not have are NaN.
-struct Step {
+struct StepRecord {
   std::uint64_t step = 0;
   double seconds = 0;  // of training, up to the end of this step
   double loss = 0;
@@ -32,21 +32,21 @@ struct Step {
 };
 
 // A line of evals.jsonl.
-struct Evaluation {
+struct EvaluationRecord {
   std::uint64_t step = 0;
   double seconds = 0;
   std::string metric;  // "top1", "ppl" or "loss"
   double value = 0;
 };
 
-enum class State { finished, unfinished, unknown };  // unknown: written by a program that never says
+enum class RunState { finished, unfinished, unknown };  // unknown: written by a program that never says
 
-struct Run {
+struct RunHistory {
   std::string name;                             // the last part of the folder's path
   std::map<std::string, std::string> settings;  // config.toml
-  std::vector<Step> steps;
-  std::vector<Evaluation> evaluations;
-  State state = State::unknown;
+  std::vector<StepRecord> steps;
+  std::vector<EvaluationRecord> evaluations;
+  RunState state = RunState::unknown;
   std::string target;         // "top1=0.8", if the run had one
   double target_seconds = 0;  // when it was reached; NaN: not yet
   // Complete lines that are not JSON objects with a step, or a step out of order; they are left out.
@@ -82,7 +82,7 @@ class RunFolder {
   explicit RunFolder(std::string path);
   // Reads what was added since the last call. Throws Error.
   void update();
-  const Run& run() const { return run_; }
+  const RunHistory& run() const { return run_; }
 
  private:
   void read_settings();
@@ -93,11 +93,11 @@ class RunFolder {
 
   std::string path_;
   LineReader steps_, evaluations_;
-  Run run_;
+  RunHistory run_;
 };
 
 // Reads a line of steps.jsonl or evals.jsonl. Returns false if it is not a JSON object with a step.
-bool parse_step(std::string_view line, Step& step);
-bool parse_evaluation(std::string_view line, Evaluation& evaluation);
+bool parse_step(std::string_view line, StepRecord& step);
+bool parse_evaluation(std::string_view line, EvaluationRecord& evaluation);
 
 }  // namespace gravac::report

@@ -53,7 +53,7 @@ TEST(RunFolder, ReadsWhatTheEngineReports) {
   report.dense_energy = 8;
   report.exchange_seconds = 3;
   report.bytes_sent = 100;
-  Step step;
+  StepRecord step;
   ASSERT_TRUE(parse_step(to_json(report), step));
   EXPECT_EQ(step.step, 4);
   EXPECT_EQ(step.factor, 20);
@@ -130,11 +130,11 @@ TEST(RunFolder, ReadsEvaluationsSettingsAndTheEnd) {
   EXPECT_EQ(runs.run().setting("policy"), "gravac");
   EXPECT_EQ(runs.run().setting("lr"), "0.1");
   EXPECT_EQ(runs.run().setting("model", "-"), "-");
-  EXPECT_EQ(runs.run().state, State::unfinished);
+  EXPECT_EQ(runs.run().state, RunState::unfinished);
   append(folder / "summary.json",
          R"({"target": {"metric": "top1", "value": 0.8, "reached_at_seconds": 12}})");
   runs.update();
-  EXPECT_EQ(runs.run().state, State::finished);
+  EXPECT_EQ(runs.run().state, RunState::finished);
   EXPECT_EQ(runs.run().target, "top1=0.8");
   EXPECT_EQ(runs.run().target_seconds, 12);
 }
