@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <optional>
+#include <memory>
 
 #include "apps/catalog.h"
 #include "apps/compare/comparison.h"
@@ -18,6 +18,7 @@
 #include "apps/report/figures.h"
 #include "apps/report/page.h"
 #include "apps/report/run_folder.h"
+#include "apps/usage.h"
 #include "gravac/util/clock.h"
 #include "gravac/util/names.h"
 #include "gravac/util/require.h"
@@ -266,27 +267,18 @@ int show_compare(const CompareOptions& options) {
   if (catalog().models.empty()) return train::run({}, {});  // built without torch: prints that and fails
   const std::string out =
       options.out.empty() ? "runs/" + fs::path(options.experiment).stem().string() : options.out;
-  std::vector<Task> tasks;
-  try {
-    tasks = read_tasks(options, out);
-    check_names(options.tasks, "task", names_of(tasks));
-    check_names(options.variants, "variant", names_of(tasks[0].variants));
-    for (const ScheduledRun& scheduled : schedule_of(tasks)) check_folder(*scheduled.run, catalog());
-  } catch (const Error& error) {
-    std::fprintf(stderr, "gravac: %s\n", error.what());
-    return 2;
-  }
+  const std::vector<Task> tasks = from_command_line([&] {
+    std::vector<Task> all = read_tasks(options, out);
+    check_names(options.tasks, "task", names_of(all));
+    check_names(options.variants, "variant", names_of(all[0].variants));
+    for (const ScheduledRun& scheduled : schedule_of(all)) check_folder(*scheduled.run, catalog());
+    return all;
+  });
   if (options.dry_run) {
     print_runs(wanted(tasks, options));
     return 0;
   }
-  std::optional<train::FolderLock> lock;
-  try {
-    lock.emplace(out);
-  } catch (const Error& error) {
-    std::fprintf(stderr, "gravac: %s\n", error.what());
-    return 2;
-  }
+  const auto lock = from_command_line([&] { return std::make_unique<train::FolderLock>(out); });
   return Comparing(tasks, options, out).run();
 }
 

@@ -7,7 +7,7 @@
 
 #include "apps/doctor.h"
 #include "apps/link_probe.h"
-#include "gravac/util/require.h"
+#include "apps/usage.h"
 #include "simulate/advice.h"
 
 namespace gravac::apps {
@@ -15,11 +15,6 @@ namespace {
 
 void say(const std::string& line) {
   std::fprintf(stderr, "gravac: %s\n", line.c_str());
-}
-
-int usage_error(const Error& error) {
-  say(error.what());
-  return 2;
 }
 
 // What the options ask advice for; nothing if they name no model.
@@ -74,14 +69,8 @@ void print_text(const LinkSpeed& speed, const std::optional<simulate::Advice>& a
 }  // namespace
 
 int show_link(const LinkOptions& options) {
-  Endpoint there;
-  std::optional<simulate::Job> job;
-  try {
-    there = endpoint_from_string(options.there, "--link");
-    job = job_of(options);
-  } catch (const Error& error) {
-    return usage_error(error);
-  }
+  const Endpoint there = from_command_line([&] { return endpoint_from_string(options.there, "--link"); });
+  const std::optional<simulate::Job> job = from_command_line([&] { return job_of(options); });
   const LinkSpeed speed = measure_link(there);
   std::optional<simulate::Advice> advice;
   if (job) advice = simulate::advise(*job, {.workers = options.workers, .link = speed.link()});
@@ -90,13 +79,7 @@ int show_link(const LinkOptions& options) {
 }
 
 int serve_link(const std::string& at) {
-  Endpoint here;
-  try {
-    here = listening_endpoint_from_string(at);
-  } catch (const Error& error) {
-    return usage_error(error);
-  }
-  serve_probe(here, say);
+  serve_probe(from_command_line([&] { return listening_endpoint_from_string(at); }), say);
   return 0;
 }
 

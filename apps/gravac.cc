@@ -17,6 +17,7 @@
 #include "apps/report.h"
 #include "apps/simulate.h"
 #include "apps/train.h"
+#include "apps/usage.h"
 #include "gravac/config.h"
 #include "gravac/numerics.h"
 #include "gravac/util/layout.h"
@@ -291,6 +292,8 @@ int main(int argc, char** argv) {
     if (list->parsed()) gravac::apps::show_list(list_format(json, markdown));
     if (doctor->parsed()) return run_doctor(*doctor, doctor_options, json);
     if (show->parsed()) gravac::apps::show_compressors(compressors);
+  } catch (const gravac::apps::UsageError& error) {
+    return usage_error(error.what());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gravac: %s\n", error.what());
     return 1;

@@ -1,4 +1,4 @@
-// Takes the place of the trainer and its catalog in builds without torch.
+// Takes the place of the trainer, its catalog and torch_info.cc in builds without torch.
 
 #include <cstdio>
 #include <optional>
@@ -6,6 +6,7 @@
 #include "apps/catalog.h"
 #include "apps/job.h"
 #include "apps/link_probe.h"
+#include "apps/torch_info.h"
 #include "gravac/util/require.h"
 #include "train/run.h"
 
@@ -22,6 +23,10 @@ namespace gravac::apps {
 
 train::Catalog catalog() {
   return {};
+}
+
+std::optional<TorchInfo> torch_info() {
+  return std::nullopt;
 }
 
 std::optional<double> gloo_seconds(const GlooProbe&) {

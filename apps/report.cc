@@ -8,14 +8,13 @@
 #include <cstdio>
 #include <deque>
 #include <map>
-#include <optional>
 
 #include "apps/report/figures.h"
 #include "apps/report/page.h"
 #include "apps/report/run_files.h"
 #include "apps/report/run_folder.h"
 #include "apps/report/server.h"
-#include "gravac/util/require.h"
+#include "apps/usage.h"
 #include "train/file.h"
 
 namespace gravac::apps {
@@ -53,11 +52,6 @@ class Folders {
   std::deque<RunFolder> folders_;
 };
 
-int usage_error(const Error& error) {
-  std::fprintf(stderr, "gravac: %s\n", error.what());
-  return 2;
-}
-
 void warn(const std::vector<RunHistory>& runs) {
   const auto left_out = [](const RunHistory& run, const char* file, const char* what, std::size_t lines) {
     if (lines == 0) return;
@@ -90,13 +84,10 @@ Response answer(Folders& folders, std::string_view path) {
 }  // namespace
 
 int show_report(const ReportOptions& options) {
-  std::vector<RunHistory> runs;
-  try {
-    runs = Folders(options.folders).runs();
+  const std::vector<RunHistory> runs = from_command_line([&] {
     for (const std::string& folder : options.folders) report::check_out(options.out, folder);
-  } catch (const Error& error) {
-    return usage_error(error);
-  }
+    return Folders(options.folders).runs();
+  });
   warn(runs);
   const std::string page = report::page(report::data_of(runs), PageKind::file);
   train::File(options.out, O_WRONLY | O_CREAT | O_TRUNC).write(page);
@@ -106,19 +97,14 @@ int show_report(const ReportOptions& options) {
 }
 
 int show_watch(const WatchOptions& options) {
-  std::optional<Folders> folders;
-  try {
-    folders.emplace(options.folders);
-  } catch (const Error& error) {
-    return usage_error(error);
-  }
-  warn(folders->runs());
+  Folders folders = from_command_line([&] { return Folders(options.folders); });
+  warn(folders.runs());
   const int stop = signals_as_file();
   report::Server server(options.port);
   std::printf("http://127.0.0.1:%u/\n", unsigned{server.port()});
   std::fflush(stdout);
   std::fprintf(stderr, "gravac: open this page in a browser on this machine; Ctrl-C ends it\n");
-  server.serve([&](std::string_view path) { return answer(*folders, path); }, stop);
+  server.serve([&](std::string_view path) { return answer(folders, path); }, stop);
   signalfd_siginfo signal{};
   const bool known = read(stop, &signal, sizeof(signal)) == static_cast<ssize_t>(sizeof(signal));
   close(stop);

@@ -8,7 +8,7 @@
 
 #include "apps/report/run_files.h"
 #include "apps/simulate_results.h"
-#include "gravac/util/require.h"
+#include "apps/usage.h"
 
 namespace gravac::apps {
 namespace {
@@ -147,15 +147,11 @@ void print_json(const Work& work, const Results& results) {
 
 int show_simulate(const SimulateOptions& options) {
   Work work;
-  Results results;
-  try {
+  const Results results = from_command_line([&] {
     if (!options.job.run.empty() && !options.html.empty()) report::check_out(options.html, options.job.run);
     work = make_work(options.job);
-    results = predict(work, clusters_of(options, work));
-  } catch (const Error& error) {
-    std::fprintf(stderr, "gravac: %s\n", error.what());
-    return 2;
-  }
+    return predict(work, clusters_of(options, work));
+  });
   if (!options.html.empty()) write_page(work, results, options.html);
   options.json ? print_json(work, results) : print_text(work, results);
   return 0;

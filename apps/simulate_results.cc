@@ -1,7 +1,5 @@
 #include "apps/simulate_results.h"
 
-#include <cstdio>
-
 #include "gravac/policy/policies.h"
 #include "simulate/policy_run.h"
 
@@ -10,13 +8,6 @@ namespace gravac::apps {
 using namespace simulate;
 
 namespace {
-
-template <class... Values>
-std::string print(const char* format, Values... values) {
-  char text[160];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
 
 PredictionRow row_of(const Prediction& one) {
   return {.name = one.setting.name(),

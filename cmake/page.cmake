@@ -8,7 +8,7 @@ foreach(part CSS=page.css JS=page.js SVG_JS=svg.js)
   file(READ ${FOLDER}/${file} text)
   string(REPLACE "@${mark}@" "${text}" page "${page}")
 endforeach()
-file(WRITE ${OUT} "#include \"apps/report/page_template.h\"
+file(WRITE ${OUT} "#include \"apps/report/page.h\"
 namespace gravac::report {
 const std::string_view kPageTemplate = R\"page(${page})page\";
 }  // namespace gravac::report

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <set>
 
 #include "gravac/codec/compressors.h"
@@ -11,13 +10,6 @@
 
 namespace gravac::simulate {
 namespace {
-
-template <class... Values>
-std::string print(const char* format, Values... values) {
-  char text[160];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
 
 // The settings of one compressor that are worth showing.
 std::vector<CompressorSetting> settings_of(const CompressorInfo& info, const Layout& layout) {

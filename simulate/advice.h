@@ -6,6 +6,7 @@
 
 #include "simulate/cluster.h"
 #include "simulate/step.h"
+#include "simulate/text.h"
 
 namespace gravac::simulate {
 
@@ -42,9 +43,5 @@ struct Advice {
   std::string sentence;
 };
 Advice advise(const Job& job, const Cluster& cluster);
-
-// "10 Gbit/s", "100 Mbit/s"; "50 us", "1 ms": for people.
-std::string rate_text(double bits_per_second);
-std::string time_text(double seconds);
 
 }  // namespace gravac::simulate

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+
+#include "simulate/text.h"
 
 namespace gravac::compare {
 namespace {
@@ -13,12 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Cells = std::vector<std::string>;
 
-template <class... Values>
-std::string print(const char* format, Values... values) {
-  char text[160];
-  std::snprintf(text, sizeof(text), format, values...);
-  return text;
-}
+using simulate::print;
 
 bool is_share(const std::string& metric) {
   return metric.starts_with("top");

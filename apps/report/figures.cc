@@ -41,6 +41,23 @@ void add_curve(Figure& figure, Curve curve) {
   if (any_known(curve.points)) figure.curves.push_back(std::move(curve));
 }
 
+// A curve of every run for a number of its steps.
+struct StepCurve {
+  const char* label;
+  std::size_t dash;
+  Value value;
+};
+
+Figure with_smooth_curves(Figure figure, const std::vector<RunHistory>& runs,
+                          const std::vector<StepCurve>& curves) {
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    for (const StepCurve& curve : curves) {
+      add_curve(figure, {r, curve.label, curve.dash, {}, smooth_over_steps(runs[r], curve.value)});
+    }
+  }
+  return figure;
+}
+
 Figure loss_figure(const std::vector<RunHistory>& runs, bool by_time) {
   Figure figure{
       .id = by_time ? "loss-time" : "loss-steps",
@@ -53,7 +70,7 @@ Figure loss_figure(const std::vector<RunHistory>& runs, bool by_time) {
       .x = {by_time ? "seconds" : "step"},
       .y = {"loss"}};
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    Points points = smooth_over_steps(runs[r], [](const StepRecord& s) { return s.loss; });
+    Points points = smooth_over_steps(runs[r], &StepRecord::loss);
     for (std::size_t i = 0; by_time && i < points.size(); ++i) points.x[i] = runs[r].steps[i].seconds;
     add_curve(figure, {.run = r, .points = std::move(points)});
   }
@@ -100,7 +117,7 @@ Figure factor_figure(const std::vector<RunHistory>& runs) {
   for (std::size_t r = 0; r < runs.size(); ++r) {
     add_curve(figure, {.run = r,
                        .thinning = Curve::Thinning::extremes,
-                       .points = over_steps(runs[r], [](const StepRecord& s) { return s.factor; })});
+                       .points = over_steps(runs[r], &StepRecord::factor)});
   }
   return figure;
 }
@@ -171,18 +188,10 @@ Figure gain_figure(const std::vector<RunHistory>& runs) {
           "the neighbouring 2 % of the steps.",
       .x = {"step"},
       .y = {"gain"}};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    add_curve(figure, {r, "error-fed", 0, {}, smooth_over_steps(runs[r], [](const StepRecord& s) {
-                         return s.gain_error_fed;
-                       })});
-    add_curve(figure, {r, "gradient", 1, {}, smooth_over_steps(runs[r], [](const StepRecord& s) {
-                         return s.gain_gradient;
-                       })});
-    add_curve(figure, {r, "released", 2, {}, smooth_over_steps(runs[r], [](const StepRecord& s) {
-                         return s.gain_released;
-                       })});
-  }
-  return figure;
+  return with_smooth_curves(std::move(figure), runs,
+                            {{"error-fed", 0, &StepRecord::gain_error_fed},
+                             {"gradient", 1, &StepRecord::gain_gradient},
+                             {"released", 2, &StepRecord::gain_released}});
 }
 
 Figure energy_figure(const std::vector<RunHistory>& runs) {
@@ -196,18 +205,11 @@ Figure energy_figure(const std::vector<RunHistory>& runs) {
           "kept back. Steps in which nothing was measured have no point. Means over the neighbouring 2 %.",
       .x = {"step"},
       .y = {"energy", true}};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    add_curve(figure, {r, "gradient", 1, {}, smooth_over_steps(runs[r], [](const StepRecord& s) {
-                         return positive(s.entered_energy);
-                       })});
-    add_curve(figure, {r, "gradient + residual", 2, {}, smooth_over_steps(runs[r], [](const StepRecord& s) {
-                         return positive(s.dense_energy);
-                       })});
-    add_curve(figure, {r, "sent", 0, {}, smooth_over_steps(runs[r], [](const StepRecord& s) {
-                         return positive(s.sent_energy());
-                       })});
-  }
-  return figure;
+  return with_smooth_curves(
+      std::move(figure), runs,
+      {{"gradient", 1, [](const StepRecord& s) { return positive(s.entered_energy); }},
+       {"gradient + residual", 2, [](const StepRecord& s) { return positive(s.dense_energy); }},
+       {"sent", 0, [](const StepRecord& s) { return positive(s.sent_energy()); }}});
 }
 
 Figure phases_figure(const std::vector<RunHistory>& runs) {

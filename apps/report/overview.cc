@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+
+#include "simulate/text.h"
 
 namespace gravac::report {
 namespace {
 
-template <class... Values>
-std::string print(const char* format, Values... values) {
-  char text[128];
-  std::snprintf(text, sizeof(text), format, values...);
-  return text;
-}
+using simulate::print;
 
 std::string duration(double seconds) {
   if (seconds >= 3600) return print("%.1f h", seconds / 3600);

@@ -1,6 +1,5 @@
 #include "apps/report/page.h"
 
-#include "apps/report/page_template.h"
 #include "gravac/util/require.h"
 
 namespace gravac::report {
