@@ -18,6 +18,7 @@
 #include "apps/report/figures.h"
 #include "apps/report/page.h"
 #include "apps/report/run_folder.h"
+#include "apps/trainer.h"
 #include "apps/usage.h"
 #include "gravac/util/clock.h"
 #include "gravac/util/names.h"
@@ -26,7 +27,6 @@
 #include "train/folder_lock.h"
 #include "train/launch.h"
 #include "train/progress_line.h"
-#include "train/run.h"
 
 namespace gravac::apps {
 namespace {
@@ -264,7 +264,7 @@ class Comparing {
 }  // namespace
 
 int show_compare(const CompareOptions& options) {
-  if (catalog().models.empty()) return train::run({}, {});  // built without torch: prints that and fails
+  require_trainer();
   const std::string out =
       options.out.empty() ? "runs/" + fs::path(options.experiment).stem().string() : options.out;
   const std::vector<Task> tasks = from_command_line([&] {

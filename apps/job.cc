@@ -8,6 +8,7 @@
 
 #include "apps/catalog.h"
 #include "apps/report/run_files.h"
+#include "apps/trainer.h"
 #include "gravac/codec/compressors.h"
 #include "gravac/costs.h"
 #include "gravac/util/names.h"
@@ -88,7 +89,7 @@ Options engine_of(const Recorded& run) {
 
 Layout layout_of(const Recorded& run) {
   try {
-    Layout layout = model_layout(run.options.model);
+    Layout layout = trainer().model_layout(run.options.model);
     if (layout.entries() == run.entries) return layout;
   } catch (const Error&) {  // built without torch
   }
@@ -125,7 +126,7 @@ Work work_of_model(const JobOptions& options) {
   if (!options.model.empty()) {
     check_model(options.model);
     work.job.name = options.model;
-    work.job.layout = model_layout(options.model);
+    work.job.layout = trainer().model_layout(options.model);
   } else {
     work.job.name = options.parameters + " parameters";
     work.job.layout = Layout(parameters_from_string(options.parameters));

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "apps/channel.h"
+#include "apps/trainer.h"
 #include "gravac/util/require.h"
 
 namespace gravac::apps {
@@ -128,16 +129,16 @@ std::size_t gloo_entries(double bits_per_second) {
   return static_cast<std::size_t>(std::clamp(bits_per_second / 8 * kGlooSeconds / 4, 1e4, 1.6e7));
 }
 
-std::optional<double> measure_gloo(Channel& channel, double bits_per_second) {
+double measure_gloo(Channel& channel, double bits_per_second) {
   const std::size_t entries = gloo_entries(bits_per_second);
   channel.send_number(kGloo);
   channel.send_number(entries);
   const std::string address = receive_text(channel);
   const auto port = static_cast<std::uint16_t>(channel.receive_number());
-  const auto seconds = gloo_seconds({.address = address, .port = port, .rank = 1, .entries = entries});
-  if (!seconds) return std::nullopt;
+  const double seconds =
+      trainer().gloo_seconds({.address = address, .port = port, .rank = 1, .entries = entries});
   return 8 * 4 * static_cast<double>(entries) /
-         *seconds;  // of two ranks each sends as much as the array is long
+         seconds;  // of two ranks each sends as much as the array is long
 }
 
 void serve_gloo(Channel& channel) {
@@ -146,14 +147,14 @@ void serve_gloo(Channel& channel) {
   const std::uint16_t port = listen_at(address, 1).second.port;  // free again at once, for Gloo
   send_text(channel, address);
   channel.send_number(port);
-  gloo_seconds({.address = address, .port = port, .rank = 0, .entries = entries});
+  trainer().gloo_seconds({.address = address, .port = port, .rank = 0, .entries = entries});
 }
 
 // Answers somebody who has sent the greeting.
 void serve(Channel& channel) {
   channel.end_after(kLongestMeasurement);
   channel.send_number(kGreeting);
-  channel.send_number(has_gloo() ? 1 : 0);
+  channel.send_number(has_trainer() ? 1 : 0);
   for (;;) {
     switch (const std::uint64_t command = channel.receive_number()) {
       case kEnd:
@@ -229,7 +230,7 @@ LinkSpeed measure_link(const Endpoint& there) {
   channel.send_number(kGreeting);
   require(channel.receive_number() == kGreeting, "link: at ", there.text(),
           " is no gravac doctor of this version");
-  const bool gloo = channel.receive_number() == 1 && has_gloo();
+  const bool gloo = channel.receive_number() == 1 && has_trainer();
   LinkSpeed speed{.round_trip_seconds = ping(channel)};
   channel.send_number(kSend);
   stream(channel);

@@ -38,14 +38,4 @@ LinkSpeed measure_link(const Endpoint& there);
 // gravac doctor is dropped. `say` is told when it listens, and who has come. Throws Error.
 void serve_probe(const Endpoint& at, void (*say)(const std::string& line));
 
-// What the trainer's module knows: an all-reduce of `entries` floats between two machines by Gloo, the median
-// of a few. Rank 0 listens at this address and port. Throws Error; nothing in builds without Gloo.
-struct GlooProbe {
-  std::string address;
-  std::uint16_t port = 0;
-  std::size_t rank = 0, entries = 0;
-};
-std::optional<double> gloo_seconds(const GlooProbe& probe);
-bool has_gloo();
-
 }  // namespace gravac::apps

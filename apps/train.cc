@@ -9,12 +9,12 @@
 
 #include "adapters/sockets.h"
 #include "apps/catalog.h"
+#include "apps/trainer.h"
 #include "apps/usage.h"
 #include "gravac/util/require.h"
 #include "train/folder_lock.h"
 #include "train/launch.h"
 #include "train/options.h"
-#include "train/run.h"
 
 namespace gravac::apps {
 namespace {
@@ -162,7 +162,7 @@ train::Settings TrainCommand::flags() const {
 }
 
 int TrainCommand::run(const std::vector<std::string>& arguments) const {
-  if (catalog().models.empty()) return train::run({}, {});  // built without torch: prints that and fails
+  require_trainer();
   const LaunchedTraining job = from_command_line([&] { return prepare(flags()); });
   const TrainOptions& options = job.options;
   if (print_config_) {
@@ -184,7 +184,7 @@ int TrainCommand::run(const std::vector<std::string>& arguments) const {
     return train::run_workers(
         {.workers = options.workers, .timeout_seconds = options.timeout, .arguments = arguments});
   }
-  return train::run(options, job.place);
+  return trainer().run(options, job.place);
 }
 
 }  // namespace gravac::apps
