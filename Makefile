@@ -6,7 +6,6 @@ prefix ?= /usr/local
 
 build:
 	@scripts/setup build adapters python
-	@command -v npm > /dev/null || scripts/setup npm
 	@cmake --preset release > /dev/null
 	@cmake --build --preset release --parallel $(jobs)
 

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -24,20 +25,32 @@ class Channel {
   void send_number(std::uint64_t number);
   std::uint64_t receive_number();
 
+  // From now on all operations together may take this long.
+  void end_after(Seconds all) { end_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(all); }
+
   const Socket& socket() const { return socket_; }
   const std::string& other() const { return other_; }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
+  void check_end() const;
   void wait_for(short event);
 
   Socket socket_;
   std::string other_;
   Seconds limit_;
+  Clock::time_point end_ = Clock::time_point::max();
 };
 
 // Throws Error if nobody answers there within the limit.
 Channel connect_to(const Endpoint& there, Channel::Seconds limit);
-// The next connection to a listening socket. Throws Error if none comes within `patience`.
-Channel accept_from(const Socket& listening, Channel::Seconds patience, Channel::Seconds limit);
+
+// Waits on a listening socket for a connection whose first bytes are `greeting`. Many may connect at a time;
+// all that send something else, leave, or have not sent it within `limit` are dropped, with a line to `say`.
+// Throws Error if nobody has sent it within `patience`.
+Channel accept_greeted(const Socket& listening, std::span<const std::byte> greeting,
+                       Channel::Seconds patience, Channel::Seconds limit,
+                       const std::function<void(const std::string& line)>& say);
 
 }  // namespace gravac::apps

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-#include <optional>
+#include <memory>
 
 #include "apps/catalog.h"
 #include "apps/compare/comparison.h"
@@ -18,6 +18,8 @@
 #include "apps/report/figures.h"
 #include "apps/report/page.h"
 #include "apps/report/run_folder.h"
+#include "apps/trainer.h"
+#include "apps/usage.h"
 #include "gravac/util/clock.h"
 #include "gravac/util/names.h"
 #include "gravac/util/require.h"
@@ -25,33 +27,32 @@
 #include "train/folder_lock.h"
 #include "train/launch.h"
 #include "train/progress_line.h"
-#include "train/run.h"
 
 namespace gravac::apps {
 namespace {
 
 namespace fs = std::filesystem;
+using compare::ExperimentRun;
 using compare::Result;
-using compare::Run;
 using compare::Task;
 using compare::Variant;
 
 // A run, and its place in the experiment.
-struct Place {
+struct ScheduledRun {
   const Task* task;
   const Variant* variant;
-  const Run* run;
+  const ExperimentRun* run;
 
   std::string name() const {
     return (task->name.empty() ? "" : task->name + ", ") + variant->name + ", seed " + run->seed;
   }
 };
 
-std::vector<Place> places_of(const std::vector<Task>& tasks) {
-  std::vector<Place> all;
+std::vector<ScheduledRun> schedule_of(const std::vector<Task>& tasks) {
+  std::vector<ScheduledRun> all;
   for (const Task& task : tasks) {
     for (const Variant& variant : task.variants) {
-      for (const Run& run : variant.runs) all.push_back({&task, &variant, &run});
+      for (const ExperimentRun& run : variant.runs) all.push_back({&task, &variant, &run});
     }
   }
   return all;
@@ -68,15 +69,16 @@ std::vector<Task> read_tasks(const CompareOptions& options, const std::string& o
 }
 
 // The runs that were asked for, by tasks and variants.
-std::vector<Place> wanted(const std::vector<Task>& tasks, const CompareOptions& options) {
+std::vector<ScheduledRun> wanted(const std::vector<Task>& tasks, const CompareOptions& options) {
   const auto asked_for = [](const std::vector<std::string>& names, const std::string& name) {
     return names.empty() || std::ranges::find(names, name) != names.end();
   };
-  std::vector<Place> places = places_of(tasks);
-  std::erase_if(places, [&](const Place& place) {
-    return !asked_for(options.tasks, place.task->name) || !asked_for(options.variants, place.variant->name);
+  std::vector<ScheduledRun> runs = schedule_of(tasks);
+  std::erase_if(runs, [&](const ScheduledRun& scheduled) {
+    return !asked_for(options.tasks, scheduled.task->name) ||
+           !asked_for(options.variants, scheduled.variant->name);
   });
-  return places;
+  return runs;
 }
 
 // Throws Error if one of the names is not among the `known` names of tasks or variants, which is what `kind`
@@ -100,10 +102,10 @@ std::string for_shell(const std::string& word) {
   return quoted + "'";
 }
 
-void print_runs(const std::vector<Place>& places) {
-  for (const Place& place : places) {
+void print_runs(const std::vector<ScheduledRun>& runs) {
+  for (const ScheduledRun& scheduled : runs) {
     std::string line = "gravac";
-    for (const std::string& word : arguments_of(*place.run)) line += " " + for_shell(word);
+    for (const std::string& word : arguments_of(*scheduled.run)) line += " " + for_shell(word);
     std::printf("%s\n", line.c_str());
   }
 }
@@ -119,75 +121,80 @@ class Comparing {
       : tasks_(tasks),
         options_(options),
         out_(std::move(out)),
-        places_(wanted(tasks, options)),
+        asked_(wanted(tasks, options)),
         line_(stderr, train::terminal_of(stderr, nullptr).terminal) {
-    for (const Place& place : places_of(tasks)) {
-      if (auto result = compare::read_result(place.run->folder)) results_[place.run] = std::move(*result);
+    for (const ScheduledRun& scheduled : schedule_of(tasks)) {
+      if (auto result = compare::read_result(scheduled.run->folder))
+        results_[scheduled.run] = std::move(*result);
     }
   }
 
   int run() {
     std::vector<compare::Command> commands;
-    for (const Place& place : places_) {
-      if (results_.contains(place.run)) continue;
-      waiting_.push_back(place);
-      commands.push_back({arguments_of(*place.run), place.run->folder + "/log.txt"});
+    for (const ScheduledRun& scheduled : asked_) {
+      if (results_.contains(scheduled.run)) continue;
+      waiting_.push_back(scheduled);
+      commands.push_back({arguments_of(*scheduled.run), scheduled.run->folder + "/log.txt"});
     }
-    note(std::to_string(places_.size()) + " runs in " + out_ + "; done already: " + std::to_string(done()));
+    note(std::to_string(asked_.size()) + " runs in " + out_ + "; done already: " + std::to_string(done()));
     const int signal = run_all(commands, options_.jobs,
                                {.began = [&](std::size_t i) { began(i); },
                                 .ended = [&](std::size_t i, int code) { ended(i, code); },
                                 .tick = [&] { show(); }});
     line_.finish();
     write_tables();
-    write_reports();
+    try {
+      write_reports();
+    } catch (const Error& error) {
+      note(error.what());  // the tables count more
+    }
     std::fputs(to_markdown(comparisons()).c_str(), stdout);
     std::printf("\nFiles: %s/comparison.md, comparison.json, report%s.html\n", out_.c_str(),
                 tasks_.size() > 1 ? "-TASK" : "");
     if (signal != 0) {
-      note("stopped; done: " + std::to_string(done()) + " of " + std::to_string(places_.size()) +
+      note("stopped; done: " + std::to_string(done()) + " of " + std::to_string(asked_.size()) +
            " runs; the same command goes on from here");
       return 128 + signal;
     }
     if (failed_ > 0)
-      note("failed: " + std::to_string(failed_) + " of " + std::to_string(places_.size()) + " runs");
+      note("failed: " + std::to_string(failed_) + " of " + std::to_string(asked_.size()) + " runs");
     return failed_ > 0 ? 1 : 0;
   }
 
  private:
-  std::size_t done() const { return places_.size() - waiting_.size() + ended_here_; }
+  std::size_t done() const { return asked_.size() - waiting_.size() + ended_here_; }
 
   void began(std::size_t number) {
-    const Place& place = waiting_[number];
-    fs::create_directories(place.run->folder);
+    const ScheduledRun& scheduled = waiting_[number];
+    fs::create_directories(scheduled.run->folder);
     going_[number] = clock_.now();
-    if (!line_.terminal()) note("begun: " + place.name());
+    if (!line_.terminal()) note("begun: " + scheduled.name());
   }
 
   void ended(std::size_t number, int code) {
-    const Place& place = waiting_[number];
+    const ScheduledRun& scheduled = waiting_[number];
     const double seconds = clock_.now() - going_[number];
     going_.erase(number);
-    auto result = compare::read_result(place.run->folder);
+    auto result = compare::read_result(scheduled.run->folder);
     if (code != 0 || !result) {
       ++failed_;
-      const std::string log = place.run->folder + "/log.txt";
-      note("failed: " + place.name() + ": exit code " + std::to_string(code) + ": " +
+      const std::string log = scheduled.run->folder + "/log.txt";
+      note("failed: " + scheduled.name() + ": exit code " + std::to_string(code) + ": " +
            compare::last_line(log) + " (" + log + ")");
       return;
     }
-    results_[place.run] = std::move(*result);
-    if (!options_.keep_checkpoints) fs::remove_all(place.run->folder + "/checkpoints");
+    results_[scheduled.run] = std::move(*result);
+    if (!options_.keep_checkpoints) fs::remove_all(scheduled.run->folder + "/checkpoints");
     run_seconds_ += seconds;
     ++ended_here_;
-    note("done: " + place.name() + ", in " + train::duration(seconds) +
+    note("done: " + scheduled.name() + ", in " + train::duration(seconds) +
          (line_.terminal() ? "" : "; " + status()));
     write_tables();
   }
 
   // "3 of 12 runs done, 2 going, about 4:10 left"
   std::string status() const {
-    std::string text = std::to_string(done()) + " of " + std::to_string(places_.size()) + " runs done";
+    std::string text = std::to_string(done()) + " of " + std::to_string(asked_.size()) + " runs done";
     if (failed_ > 0) text += ", " + std::to_string(failed_) + " failed";
     if (!going_.empty()) text += ", " + std::to_string(going_.size()) + " going";
     if (ended_here_ == 0) return text;
@@ -209,7 +216,7 @@ class Comparing {
     for (const Task& task : tasks_) {
       std::vector<compare::Results> results(task.variants.size());
       for (std::size_t i = 0; i < task.variants.size(); ++i) {
-        for (const Run& run : task.variants[i].runs) {
+        for (const ExperimentRun& run : task.variants[i].runs) {
           if (const auto found = results_.find(&run); found != results_.end())
             results[i].push_back(found->second);
         }
@@ -228,31 +235,26 @@ class Comparing {
   // apart.
   void write_reports() {
     for (const Task& task : tasks_) {
-      std::vector<report::Run> runs;
+      std::vector<report::RunHistory> runs;
       for (const Variant& variant : task.variants) {
-        const auto run =
-            std::ranges::find_if(variant.runs, [&](const Run& one) { return results_.contains(&one); });
+        const auto run = std::ranges::find_if(
+            variant.runs, [&](const ExperimentRun& one) { return results_.contains(&one); });
         if (run == variant.runs.end()) continue;
         runs.push_back(report::RunFolder(run->folder).run());
         runs.back().name = variant.name + (variant.runs.size() > 1 ? ", seed " + run->seed : "");
       }
       const std::string name = tasks_.size() > 1 ? "report-" + task.folder : "report";
-      try {
-        if (!runs.empty())
-          write_file(out_ + "/" + name + ".html", page(report::data_of(runs), report::PageKind::file));
-      } catch (const Error& error) {
-        note(error.what());  // built without uPlot
-        return;
-      }
+      if (!runs.empty())
+        write_file(out_ + "/" + name + ".html", page(report::data_of(runs), report::PageKind::file));
     }
   }
 
   const std::vector<Task>& tasks_;
   const CompareOptions& options_;
   std::string out_;
-  std::vector<Place> places_, waiting_;   // the runs that were asked for; those that had not ended yet
-  std::map<const Run*, Result> results_;  // of runs that have ended
-  std::map<std::size_t, double> going_;   // when they began, by number in waiting_
+  std::vector<ScheduledRun> asked_, waiting_;  // the runs that were asked for; those that had not ended yet
+  std::map<const ExperimentRun*, Result> results_;  // of runs that have ended
+  std::map<std::size_t, double> going_;             // when they began, by number in waiting_
   std::size_t ended_here_ = 0, failed_ = 0;
   double run_seconds_ = 0;  // of runs that have ended here
   SteadyClock clock_;
@@ -262,30 +264,21 @@ class Comparing {
 }  // namespace
 
 int show_compare(const CompareOptions& options) {
-  if (catalog().models.empty()) return train::run({}, {});  // built without torch: prints that and fails
+  require_trainer();
   const std::string out =
       options.out.empty() ? "runs/" + fs::path(options.experiment).stem().string() : options.out;
-  std::vector<Task> tasks;
-  try {
-    tasks = read_tasks(options, out);
-    check_names(options.tasks, "task", names_of(tasks));
-    check_names(options.variants, "variant", names_of(tasks[0].variants));
-    for (const Place& place : places_of(tasks)) check_folder(*place.run, catalog());
-  } catch (const Error& error) {
-    std::fprintf(stderr, "gravac: %s\n", error.what());
-    return 2;
-  }
+  const std::vector<Task> tasks = from_command_line([&] {
+    std::vector<Task> all = read_tasks(options, out);
+    check_names(options.tasks, "task", names_of(all));
+    check_names(options.variants, "variant", names_of(all[0].variants));
+    for (const ScheduledRun& scheduled : schedule_of(all)) check_folder(*scheduled.run, catalog());
+    return all;
+  });
   if (options.dry_run) {
     print_runs(wanted(tasks, options));
     return 0;
   }
-  std::optional<train::FolderLock> lock;
-  try {
-    lock.emplace(out);
-  } catch (const Error& error) {
-    std::fprintf(stderr, "gravac: %s\n", error.what());
-    return 2;
-  }
+  const auto lock = from_command_line([&] { return std::make_unique<train::FolderLock>(out); });
   return Comparing(tasks, options, out).run();
 }
 

@@ -7,12 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "apps/compare/results.h"
 #include "apps/compare/runner.h"
 #include "apps/report.h"
 #include "gravac/util/require.h"
@@ -22,14 +23,14 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-struct Run {
+struct DemoRun {
   std::string name;
   Words flags;
 };
 
 // The first one is what the others are compared with. GraVAC's window is short because the runs are.
-const std::vector<Run>& runs() {
-  static const std::vector<Run> runs = {
+const std::vector<DemoRun>& runs() {
+  static const std::vector<DemoRun> runs = {
       {"dense", {"--policy", "dense"}},
       {"fp16", {"--policy", "static", "--compressor", "fp16"}},
       {"4-bits", {"--compressor", "quantise", "--bits", "4"}},
@@ -54,7 +55,7 @@ std::string cluster(const DemoOptions& options) {
   return "workers=" + std::to_string(options.workers) + ",link=" + link + ",compute=100ms,compress=2ns";
 }
 
-compare::Command command(const DemoOptions& options, const Run& run, const std::string& out) {
+compare::Command command(const DemoOptions& options, const DemoRun& run, const std::string& out) {
   std::istringstream always(
       "train --model vgg-small --data images --batch 16 --lr 0.02 --seed 1 --threads 1 --eval-every 1000000");
   Words words{std::istream_iterator<std::string>(always), {}};
@@ -68,7 +69,7 @@ compare::Command command(const DemoOptions& options, const Run& run, const std::
   return {.arguments = words, .log = out + "/" + run.name + ".log"};
 }
 
-struct Failed {
+struct FailedRun {
   int code;
 };
 
@@ -76,7 +77,7 @@ struct Failed {
 // that fails, the others are ended.
 int train_all(const DemoOptions& options, const std::string& out) {
   std::vector<compare::Command> commands;
-  for (const Run& run : runs()) commands.push_back(command(options, run, out));
+  for (const DemoRun& run : runs()) commands.push_back(command(options, run, out));
   const auto ended = [&](std::size_t number, int code) {
     const std::string& log = commands[number].log;
     if (code == 0) {
@@ -86,50 +87,35 @@ int train_all(const DemoOptions& options, const std::string& out) {
     }
     std::ifstream said(log);
     for (std::string line; std::getline(said, line);) std::fprintf(stderr, "%s\n", line.c_str());
-    throw Failed{code};
+    throw FailedRun{code};
   };
   const std::size_t jobs = std::max(1u, std::thread::hardware_concurrency());
   try {
     const int signal = compare::run_all(commands, jobs, {[](std::size_t) {}, ended, [] {}});
     return signal != 0 ? 128 + signal : 0;
-  } catch (const Failed& failed) {
+  } catch (const FailedRun& failed) {
     return failed.code;
   }
 }
 
-nlohmann::json summary_in(const std::string& folder) {
-  std::ifstream file(folder + "/summary.json");
-  nlohmann::json summary = nlohmann::json::parse(file, nullptr, false);
-  require(!summary.is_discarded(), "demo: ", folder, "/summary.json is missing or is not JSON");
-  return summary;
-}
-
-double top1(const nlohmann::json& summary) {
-  return 100 * summary["metric"]["value"].get<double>();
-}
-
-double seconds(const nlohmann::json& summary) {
-  return summary["seconds"].get<double>();
-}
-
-const nlohmann::json& summary_of(std::string_view name, const std::vector<nlohmann::json>& summaries) {
-  const auto found = std::ranges::find(runs(), name, &Run::name);
-  return summaries[static_cast<std::size_t>(found - runs().begin())];
+const compare::Result& result_of(std::string_view name, const std::vector<compare::Result>& results) {
+  const auto found = std::ranges::find(runs(), name, &DemoRun::name);
+  return results[static_cast<std::size_t>(found - runs().begin())];
 }
 
 // The table in one sentence.
-void print_conclusion(const std::vector<nlohmann::json>& summaries) {
+void print_conclusion(const std::vector<compare::Result>& results) {
   constexpr double kScatter = 2;  // points by which runs of this length differ from seed to seed
-  const nlohmann::json &dense = summary_of("dense", summaries), &half = summary_of("fp16", summaries),
-                       &ours = summary_of("progress", summaries);
-  std::printf("With policy progress, the default, training took %.1f times less time than dense training",
-              seconds(dense) / seconds(ours));
-  std::printf(" and %.1f times less than with fp16; it ended %.1f points of accuracy %s dense",
-              seconds(half) / seconds(ours), std::abs(top1(ours) - top1(dense)),
-              top1(ours) >= top1(dense) ? "above" : "below");
-  std::printf(std::abs(top1(ours) - top1(dense)) <= kScatter
-                  ? ", where runs this short differ by %g points anyway.\n"
-                  : ", more than the %g points by which runs this short differ.\n",
+  const compare::Result &dense = result_of("dense", results), &half = result_of("fp16", results),
+                        &ours = result_of("progress", results);
+  const double points = 100 * (ours.value - dense.value);
+  std::printf(
+      "With policy progress, the default, training took %.1f times less time than dense training and %.1f "
+      "times less than with fp16; it ended %.1f points of accuracy %s dense, ",
+      dense.seconds / ours.seconds, half.seconds / ours.seconds, std::abs(points),
+      points >= 0 ? "above" : "below");
+  std::printf(std::abs(points) <= kScatter ? "where runs this short differ by %g points anyway.\n"
+                                           : "more than the %g points by which runs this short differ.\n",
               kScatter);
 }
 
@@ -144,23 +130,28 @@ int show_demo(const DemoOptions& options) {
       options.workers, options.link.c_str(), options.steps);
   std::filesystem::create_directories(out);
   if (const int code = train_all(options, out); code != 0) return code;
-  std::vector<nlohmann::json> summaries;
-  for (const Run& run : runs()) summaries.push_back(summary_in(out + "/" + run.name));
+  std::vector<compare::Result> results;
+  for (const DemoRun& run : runs()) {
+    const auto found = compare::read_result(out + "/" + run.name);
+    require(found.has_value(), "demo: no finished run in ", out, "/", run.name);
+    results.push_back(*found);
+  }
   std::printf("%-13s %8s %7s %9s %9s %9s %9s\n", "policy", "top1", "steps", "seconds", "speed-up", "MB sent",
               "fewer");
-  const double dense = seconds(summary_of("dense", summaries));
-  for (std::size_t i = 0; i < summaries.size(); ++i) {
-    const nlohmann::json& s = summaries[i];
-    std::printf("%-13s %7.2f%% %7d %9.1f %8.2fx %9.1f %8.1fx\n", runs()[i].name.c_str(), top1(s),
-                s["steps"].get<int>(), seconds(s), dense / seconds(s), 1e-6 * s["bytes_sent"].get<double>(),
-                s["factor_bytes"].get<double>());
+  const double dense_seconds = result_of("dense", results).seconds;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const compare::Result& found = results[i];
+    std::printf("%-13s %7.2f%% %7.0f %9.1f %8.2fx %9.1f %8.1fx\n", runs()[i].name.c_str(), 100 * found.value,
+                found.steps, found.seconds, dense_seconds / found.seconds,
+                1e-6 * found.bytes_sent * static_cast<double>(options.workers),
+                found.dense_bytes / found.bytes_sent);
   }
   std::printf(
       "\nseconds: virtual time of training; fewer: how many times fewer bytes than dense training.\n\n");
-  print_conclusion(summaries);
+  print_conclusion(results);
   std::printf("\nFigures of all runs, in one page for any browser: ");
   ReportOptions report{.out = out + "/report.html"};
-  for (const Run& run : runs()) report.folders.push_back(out + "/" + run.name);
+  for (const DemoRun& run : runs()) report.folders.push_back(out + "/" + run.name);
   return show_report(report);
 }
 

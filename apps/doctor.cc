@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "apps/torch_info.h"
+#include "apps/trainer.h"
 #include "gravac/util/kernels.h"
 #include "train/launch.h"
 
@@ -129,7 +129,7 @@ Findings examine() {
   found.memory_gigabytes = meminfo_gigabytes("MemTotal");
   found.memory_free_gigabytes = meminfo_gigabytes("MemAvailable");
   found.mpirun = find_program("mpirun");
-  found.torch = torch_info();
+  if (has_trainer()) found.torch = trainer().torch_info();
   for (const char* name : {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) {
     if (const char* value = std::getenv(name)) found.variables.emplace_back(name, value);
   }

@@ -1,15 +1,13 @@
 // gravac doctor --link and --serve: how fast is the link between two machines, and what does that mean for
 // training?
 
-#include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "apps/doctor.h"
 #include "apps/link_probe.h"
-#include "gravac/util/require.h"
+#include "apps/usage.h"
 #include "simulate/advice.h"
 
 namespace gravac::apps {
@@ -19,24 +17,11 @@ void say(const std::string& line) {
   std::fprintf(stderr, "gravac: %s\n", line.c_str());
 }
 
-int usage_error(const Error& error) {
-  say(error.what());
-  return 2;
-}
-
 // What the options ask advice for; nothing if they name no model.
 std::optional<simulate::Job> job_of(const LinkOptions& options) {
   const JobOptions& job = options.job;
   if (job.model.empty() && job.parameters.empty() && job.compute.empty()) return std::nullopt;
   return make_work(job).job;
-}
-
-std::uint16_t port_from_string(const std::string& text) {
-  std::uint16_t port = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
-  require(error == std::errc() && end == text.data() + text.size(), "--serve: port '", text,
-          "' found, a number from 0 to 65535 expected");
-  return port;
 }
 
 // As --link of gravac train and gravac simulate takes it.
@@ -84,14 +69,8 @@ void print_text(const LinkSpeed& speed, const std::optional<simulate::Advice>& a
 }  // namespace
 
 int show_link(const LinkOptions& options) {
-  Endpoint there;
-  std::optional<simulate::Job> job;
-  try {
-    there = endpoint_from_string(options.there);
-    job = job_of(options);
-  } catch (const Error& error) {
-    return usage_error(error);
-  }
+  const Endpoint there = from_command_line([&] { return endpoint_from_string(options.there, "--link"); });
+  const std::optional<simulate::Job> job = from_command_line([&] { return job_of(options); });
   const LinkSpeed speed = measure_link(there);
   std::optional<simulate::Advice> advice;
   if (job) advice = simulate::advise(*job, {.workers = options.workers, .link = speed.link()});
@@ -99,14 +78,8 @@ int show_link(const LinkOptions& options) {
   return 0;
 }
 
-int serve_link(const std::string& port) {
-  std::uint16_t number = 0;
-  try {
-    number = port_from_string(port);
-  } catch (const Error& error) {
-    return usage_error(error);
-  }
-  serve_probe(number, say);
+int serve_link(const std::string& at) {
+  serve_probe(from_command_line([&] { return listening_endpoint_from_string(at); }), say);
   return 0;
 }
 

@@ -17,6 +17,7 @@
 #include "apps/report.h"
 #include "apps/simulate.h"
 #include "apps/train.h"
+#include "apps/usage.h"
 #include "gravac/config.h"
 #include "gravac/numerics.h"
 #include "gravac/util/layout.h"
@@ -177,7 +178,7 @@ CLI::App* add_simulate(CLI::App& app, gravac::apps::SimulateOptions& options) {
 
 struct DoctorOptions {
   gravac::apps::LinkOptions link;
-  std::string serve;  // a port; empty: the usual one
+  std::string serve;  // where to listen; empty: everywhere, on the usual port
 };
 
 CLI::App* add_doctor(CLI::App& app, DoctorOptions& options, bool& json) {
@@ -186,9 +187,11 @@ CLI::App* add_doctor(CLI::App& app, DoctorOptions& options, bool& json) {
       "Report what this machine, this build and its link to another machine can do, and what is wrong");
   doctor->add_flag("--json", json, "As JSON");
   CLI::Option* serve =
-      doctor->add_option("--serve", options.serve, "Wait for a measurement of the link to this machine")
+      doctor
+          ->add_option("--serve", options.serve,
+                       "Wait for a measurement of the link to this machine; HOST may be an interface")
           ->expected(0, 1)
-          ->type_name("PORT");
+          ->type_name("[HOST:]PORT");
   doctor
       ->add_option("--link", options.link.there,
                    "Measure the link to a machine on which gravac doctor --serve runs")
@@ -306,6 +309,8 @@ int main(int argc, char** argv) {
     if (list->parsed()) gravac::apps::show_list(list_format(json, markdown));
     if (doctor->parsed()) return run_doctor(*doctor, doctor_options, json);
     if (show->parsed()) gravac::apps::show_compressors(compressors);
+  } catch (const gravac::apps::UsageError& error) {
+    return usage_error(error.what());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gravac: %s\n", error.what());
     return 1;

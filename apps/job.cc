@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "apps/catalog.h"
+#include "apps/report/run_files.h"
+#include "apps/trainer.h"
 #include "gravac/codec/compressors.h"
 #include "gravac/costs.h"
 #include "gravac/util/names.h"
@@ -87,7 +89,7 @@ Options engine_of(const Recorded& run) {
 
 Layout layout_of(const Recorded& run) {
   try {
-    Layout layout = model_layout(run.options.model);
+    Layout layout = trainer().model_layout(run.options.model);
     if (layout.entries() == run.entries) return layout;
   } catch (const Error&) {  // built without torch
   }
@@ -98,6 +100,9 @@ Layout layout_of(const Recorded& run) {
 Work work_of_run(const JobOptions& options) {
   require(options.model.empty() && options.parameters.empty(), "--run has a model already; leave ",
           options.model.empty() ? "--parameters" : "--model", " out");
+  for (const char* name : report::kRunFiles) {  // refused here, before anything waits for a FIFO
+    report::open_run_file(options.run + '/' + name, report::kMostLineFileBytes);
+  }
   Work work;
   work.recorded = train::read_run(options.run, catalog());
   const Recorded& run = *work.recorded;
@@ -121,7 +126,7 @@ Work work_of_model(const JobOptions& options) {
   if (!options.model.empty()) {
     check_model(options.model);
     work.job.name = options.model;
-    work.job.layout = model_layout(options.model);
+    work.job.layout = trainer().model_layout(options.model);
   } else {
     work.job.name = options.parameters + " parameters";
     work.job.layout = Layout(parameters_from_string(options.parameters));

@@ -37,10 +37,6 @@ std::optional<double> predicted_seconds(const Work& work, const simulate::Cluste
 // those that were recorded on this cluster; 0 if they took less, or if the run used several compressors.
 double message_seconds(const Work& work, const simulate::Cluster& cluster);
 
-// The parameters of a model of `gravac list`, for images of 32x32 pixels and 10 classes, or for 10,000 words.
-// Needs torch; throws Error without it.
-Layout model_layout(const std::string& model);
-
 // "44.5M", "300k" or "1e6". Throws Error.
 std::size_t parameters_from_string(const std::string& text);
 

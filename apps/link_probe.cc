@@ -9,15 +9,19 @@
 
 #include "apps/link_probe.h"
 
+#include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
+#include <exception>
 #include <vector>
 
 #include "apps/channel.h"
+#include "apps/trainer.h"
 #include "gravac/util/require.h"
 
 namespace gravac::apps {
@@ -27,9 +31,17 @@ enum Command : std::uint64_t { kEnd, kPing, kSend, kReceive, kGloo };
 
 constexpr std::uint64_t kGreeting = 0x314b4e4c56415247;  // "GRAVLNK1"
 constexpr std::size_t kPings = 100, kBlock = 1 << 16;
+constexpr int kMostWaiting = 128;  // connections that nobody has accepted yet
 constexpr std::byte kLastPing{255};
 constexpr double kStreamSeconds = 1.5, kWarmSeconds = 0.3, kGlooSeconds = 0.5;
-constexpr Channel::Seconds kLimit{5}, kPatience{600};
+constexpr Channel::Seconds kLimit{5}, kPatience{600}, kLongestMeasurement{120};
+
+// Numbers travel with their lowest byte first.
+constexpr auto kGreetingBytes = [] {
+  std::array<std::byte, 8> bytes{};
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(kGreeting >> (8 * i));
+  return bytes;
+}();
 
 double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -117,16 +129,16 @@ std::size_t gloo_entries(double bits_per_second) {
   return static_cast<std::size_t>(std::clamp(bits_per_second / 8 * kGlooSeconds / 4, 1e4, 1.6e7));
 }
 
-std::optional<double> measure_gloo(Channel& channel, double bits_per_second) {
+double measure_gloo(Channel& channel, double bits_per_second) {
   const std::size_t entries = gloo_entries(bits_per_second);
   channel.send_number(kGloo);
   channel.send_number(entries);
   const std::string address = receive_text(channel);
   const auto port = static_cast<std::uint16_t>(channel.receive_number());
-  const auto seconds = gloo_seconds({.address = address, .port = port, .rank = 1, .entries = entries});
-  if (!seconds) return std::nullopt;
+  const double seconds =
+      trainer().gloo_seconds({.address = address, .port = port, .rank = 1, .entries = entries});
   return 8 * 4 * static_cast<double>(entries) /
-         *seconds;  // of two ranks each sends as much as the array is long
+         seconds;  // of two ranks each sends as much as the array is long
 }
 
 void serve_gloo(Channel& channel) {
@@ -135,14 +147,14 @@ void serve_gloo(Channel& channel) {
   const std::uint16_t port = listen_at(address, 1).second.port;  // free again at once, for Gloo
   send_text(channel, address);
   channel.send_number(port);
-  gloo_seconds({.address = address, .port = port, .rank = 0, .entries = entries});
+  trainer().gloo_seconds({.address = address, .port = port, .rank = 0, .entries = entries});
 }
 
+// Answers somebody who has sent the greeting.
 void serve(Channel& channel) {
-  require(channel.receive_number() == kGreeting, "link: ", channel.other(),
-          " is no gravac doctor of this version");
+  channel.end_after(kLongestMeasurement);
   channel.send_number(kGreeting);
-  channel.send_number(has_gloo() ? 1 : 0);
+  channel.send_number(has_trainer() ? 1 : 0);
   for (;;) {
     switch (const std::uint64_t command = channel.receive_number()) {
       case kEnd:
@@ -166,11 +178,20 @@ void serve(Channel& channel) {
   }
 }
 
+std::uint16_t port_from_string(const std::string& text, const std::string& option) {
+  std::uint16_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  const bool good =
+      error == std::errc() && end == text.data() + text.size() && (port > 0 || option == "--serve");
+  require(good, option, ": port '", text, "' found, a number up to 65535 expected");
+  return port;
+}
+
 std::pair<Socket, Endpoint> listen_everywhere(std::uint16_t port) {
   try {
-    return listen_at("::", 4, port);  // IPv4, too
+    return listen_at("::", kMostWaiting, port);  // IPv4, too
   } catch (const Error&) {
-    return listen_at("0.0.0.0", 4, port);
+    return listen_at("0.0.0.0", kMostWaiting, port);
   }
 }
 
@@ -182,7 +203,7 @@ Link LinkSpeed::link() const {
   return {bits, round_trip_seconds / 2};
 }
 
-Endpoint endpoint_from_string(const std::string& text) {
+Endpoint endpoint_from_string(const std::string& text, const std::string& option) {
   const bool bracketed = text.starts_with('[');
   const std::size_t end = bracketed ? text.find(']') : text.find(':');
   // More than one colon and no brackets: an IPv6 address without a port.
@@ -190,22 +211,27 @@ Endpoint endpoint_from_string(const std::string& text) {
   Endpoint endpoint{bracketed ? text.substr(1, end - 1) : text.substr(0, end), kProbePort};
   const std::size_t colon = bracketed && end != text.npos ? end + 1 : end;
   const std::string port = colon == text.npos || colon >= text.size() ? "" : text.substr(colon + 1);
-  if (!port.empty()) {
-    const auto [last, error] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
-    require(error == std::errc() && last == port.data() + port.size() && endpoint.port > 0, "--link: port '",
-            port, "' found, a number from 1 to 65535 expected");
-  }
-  require(!endpoint.address.empty() && (!bracketed || end != text.npos), "--link: '", text,
+  if (!port.empty()) endpoint.port = port_from_string(port, option);
+  require(!endpoint.address.empty() && (!bracketed || end != text.npos), option, ": '", text,
           "' found, HOST or HOST:PORT expected");
+  return endpoint;
+}
+
+Endpoint listening_endpoint_from_string(const std::string& text) {
+  if (text.find_first_not_of("0123456789") == text.npos) return {"", port_from_string(text, "--serve")};
+  Endpoint endpoint = endpoint_from_string(text, "--serve");
+  if (if_nametoindex(endpoint.address.c_str()) != 0)
+    endpoint.address = own_addresses(endpoint.address).front();
   return endpoint;
 }
 
 LinkSpeed measure_link(const Endpoint& there) {
   Channel channel = connect_to(there, kLimit);
+  channel.end_after(kLongestMeasurement);
   channel.send_number(kGreeting);
   require(channel.receive_number() == kGreeting, "link: at ", there.text(),
           " is no gravac doctor of this version");
-  const bool gloo = channel.receive_number() == 1 && has_gloo();
+  const bool gloo = channel.receive_number() == 1 && has_trainer();
   LinkSpeed speed{.round_trip_seconds = ping(channel)};
   channel.send_number(kSend);
   stream(channel);
@@ -219,15 +245,26 @@ LinkSpeed measure_link(const Endpoint& there) {
   return speed;
 }
 
-void serve_probe(std::uint16_t port, void (*say)(const std::string& line)) {
-  const auto [listening, here] = listen_everywhere(port);
-  say("listening on port " + std::to_string(here.port) +
-      "; on the other machine run: gravac doctor --link HOST:" + std::to_string(here.port) +
+void serve_probe(const Endpoint& at, void (*say)(const std::string& line)) {
+  const auto [listening, here] =
+      at.address.empty() ? listen_everywhere(at.port) : listen_at(at.address, kMostWaiting, at.port);
+  const bool six = at.address.find(':') != at.address.npos;
+  const std::string host = at.address.empty() ? "HOST" : six ? '[' + at.address + ']' : at.address;
+  const std::string port = std::to_string(here.port);
+  say((at.address.empty() ? "listening at every address of this machine" : "listening at " + at.address) +
+      " on port " + port + "; on the other machine run: gravac doctor --link " + host + ':' + port +
       " (ends after one measurement, or after 10 minutes without)");
-  Channel channel = accept_from(listening, kPatience, kLimit);
-  say("measuring the link to " + channel.other());
-  serve(channel);
-  say("done");
+  const double until = now() + kPatience.count();
+  for (;;) {
+    Channel channel = accept_greeted(listening, kGreetingBytes, Channel::Seconds(until - now()), kLimit, say);
+    say("measuring the link to " + channel.other());
+    try {
+      serve(channel);
+      return say("done");
+    } catch (const std::exception& error) {
+      say(error.what() + std::string("; still listening"));
+    }
+  }
 }
 
 }  // namespace gravac::apps

@@ -24,25 +24,18 @@ struct LinkSpeed {
 
 inline constexpr std::uint16_t kProbePort = 29470;
 
-// "host", "host:29470", "[fe80::1]:29470". Throws Error.
-Endpoint endpoint_from_string(const std::string& text);
+// "host", "host:29470", "[fe80::1]:29470", the value of `option`. Throws Error.
+Endpoint endpoint_from_string(const std::string& text, const std::string& option);
+// What --serve takes: a port, at every address (an empty one), or HOST[:PORT], where HOST may also be a
+// network interface. Port 0 is a free one. Throws Error.
+Endpoint listening_endpoint_from_string(const std::string& text);
 
 // Measures the link to the machine on which serve_probe() runs; takes about six seconds. Throws Error of one
 // line.
 LinkSpeed measure_link(const Endpoint& there);
 
-// Waits up to ten minutes for one measurement, takes part in it, and returns. `say` is told when it listens,
-// and who has come. Throws Error.
-void serve_probe(std::uint16_t port, void (*say)(const std::string& line));
-
-// What the trainer's module knows: an all-reduce of `entries` floats between two machines by Gloo, the median
-// of a few. Rank 0 listens at this address and port. Throws Error; nothing in builds without Gloo.
-struct GlooProbe {
-  std::string address;
-  std::uint16_t port = 0;
-  std::size_t rank = 0, entries = 0;
-};
-std::optional<double> gloo_seconds(const GlooProbe& probe);
-bool has_gloo();
+// Waits up to ten minutes for one measurement, takes part in it, and returns. Whoever connects and is no
+// gravac doctor is dropped. `say` is told when it listens, and who has come. Throws Error.
+void serve_probe(const Endpoint& at, void (*say)(const std::string& line));
 
 }  // namespace gravac::apps

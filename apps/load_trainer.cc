@@ -6,12 +6,9 @@
 #include <filesystem>
 #include <string>
 
-#include "apps/job.h"
-#include "apps/trainer_module.h"
-#include "gravac/util/require.h"
-#include "train/run.h"
+#include "apps/trainer.h"
 
-namespace gravac {
+namespace gravac::apps {
 namespace {
 
 // Debian's OpenBLAS does not know processors that are newer than itself. It then uses code from before AVX,
@@ -29,56 +26,33 @@ void name_processor_for_openblas() {
 #endif
 }
 
-void* trainer() {
-  static void* const loaded = [] {
-    name_processor_for_openblas();
-    namespace fs = std::filesystem;
-    const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
-    std::string why;
-    for (const fs::path& folder : {here, here / GRAVAC_TRAINER_DIR}) {
-      const fs::path file = folder / "libgravac_trainer.so";
-      // Global, because plug-ins of MPI look for MPI's symbols there.
-      if (void* found = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL)) return found;
-      if (fs::exists(file) || why.empty()) why = dlerror();
+const Trainer* load() {
+  name_processor_for_openblas();
+  namespace fs = std::filesystem;
+  const fs::path here = fs::read_symlink("/proc/self/exe").parent_path();
+  std::string why;
+  for (const fs::path& folder : {here, here / GRAVAC_TRAINER_DIR}) {
+    const fs::path file = folder / "libgravac_trainer.so";
+    // Global, because plug-ins of MPI look for MPI's symbols there.
+    if (void* found = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL)) {
+      void* const exported = dlsym(found, "gravac_trainer");
+      require(exported != nullptr, file.string(), " belongs to another version of this program");
+      return reinterpret_cast<decltype(gravac_trainer)*>(exported)();
     }
-    throw Error("the trainer cannot be loaded: " + why);
-  }();
-  return loaded;
-}
-
-template <class Function>
-Function* find(const char* name) {
-  void* found = dlsym(trainer(), name);
-  require(found != nullptr, "the trainer has no ", name, ": it belongs to another version of this program");
-  return reinterpret_cast<Function*>(found);
+    if (fs::exists(file) || why.empty()) why = dlerror();
+  }
+  throw Error("the trainer cannot be loaded: " + why);
 }
 
 }  // namespace
 
-int train::run(const TrainOptions& options, const std::optional<Place>& place) {
-  return find<decltype(gravac_trainer_run)>("gravac_trainer_run")(options, place);
-}
-
-std::optional<apps::TorchInfo> apps::torch_info() {
-  TorchInfo info;
-  find<decltype(gravac_trainer_torch_info)>("gravac_trainer_torch_info")(info);
-  return info;
-}
-
-std::optional<double> apps::gloo_seconds(const GlooProbe& probe) {
-  double seconds = 0;
-  find<decltype(gravac_trainer_gloo_seconds)>("gravac_trainer_gloo_seconds")(probe, seconds);
-  return seconds;
-}
-
-bool apps::has_gloo() {
+bool has_trainer() {
   return true;
 }
 
-Layout apps::model_layout(const std::string& model) {
-  Layout layout;
-  find<decltype(gravac_trainer_layout)>("gravac_trainer_layout")(model, layout);
-  return layout;
+const Trainer& trainer() {
+  static const Trainer* const loaded = load();
+  return *loaded;
 }
 
-}  // namespace gravac
+}  // namespace gravac::apps

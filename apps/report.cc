@@ -8,13 +8,13 @@
 #include <cstdio>
 #include <deque>
 #include <map>
-#include <optional>
 
 #include "apps/report/figures.h"
 #include "apps/report/page.h"
+#include "apps/report/run_files.h"
 #include "apps/report/run_folder.h"
 #include "apps/report/server.h"
-#include "gravac/util/require.h"
+#include "apps/usage.h"
 #include "train/file.h"
 
 namespace gravac::apps {
@@ -22,8 +22,8 @@ namespace {
 
 using report::PageKind;
 using report::Response;
-using report::Run;
 using report::RunFolder;
+using report::RunHistory;
 
 // The folders that were named on the command line.
 class Folders {
@@ -36,10 +36,10 @@ class Folders {
     for (RunFolder& folder : folders_) folder.update();
   }
   // Runs of the same name are called by their paths.
-  std::vector<Run> runs() const {
+  std::vector<RunHistory> runs() const {
     std::map<std::string, int> uses;
     for (const RunFolder& folder : folders_) ++uses[folder.run().name];
-    std::vector<Run> runs;
+    std::vector<RunHistory> runs;
     for (std::size_t i = 0; i < paths_.size(); ++i) {
       runs.push_back(folders_[i].run());
       if (uses[runs[i].name] > 1) runs[i].name = paths_[i];
@@ -52,16 +52,15 @@ class Folders {
   std::deque<RunFolder> folders_;
 };
 
-int usage_error(const Error& error) {
-  std::fprintf(stderr, "gravac: %s\n", error.what());
-  return 2;
-}
-
-void warn(const std::vector<Run>& runs) {
-  for (const Run& run : runs) {
-    if (run.unreadable_lines == 0) continue;
-    std::fprintf(stderr, "gravac: %s: steps.jsonl has lines that are not steps in order; left out: %zu\n",
-                 run.name.c_str(), run.unreadable_lines);
+void warn(const std::vector<RunHistory>& runs) {
+  const auto left_out = [](const RunHistory& run, const char* file, const char* what, std::size_t lines) {
+    if (lines == 0) return;
+    std::fprintf(stderr, "gravac: %s: %s has lines that are not %s; left out: %zu\n", run.name.c_str(), file,
+                 what, lines);
+  };
+  for (const RunHistory& run : runs) {
+    left_out(run, "steps.jsonl", "steps in order", run.unreadable_steps);
+    left_out(run, "evals.jsonl", "evaluations", run.unreadable_evaluations);
   }
 }
 
@@ -85,12 +84,10 @@ Response answer(Folders& folders, std::string_view path) {
 }  // namespace
 
 int show_report(const ReportOptions& options) {
-  std::vector<Run> runs;
-  try {
-    runs = Folders(options.folders).runs();
-  } catch (const Error& error) {
-    return usage_error(error);
-  }
+  const std::vector<RunHistory> runs = from_command_line([&] {
+    for (const std::string& folder : options.folders) report::check_out(options.out, folder);
+    return Folders(options.folders).runs();
+  });
   warn(runs);
   const std::string page = report::page(report::data_of(runs), PageKind::file);
   train::File(options.out, O_WRONLY | O_CREAT | O_TRUNC).write(page);
@@ -100,19 +97,14 @@ int show_report(const ReportOptions& options) {
 }
 
 int show_watch(const WatchOptions& options) {
-  std::optional<Folders> folders;
-  try {
-    folders.emplace(options.folders);
-  } catch (const Error& error) {
-    return usage_error(error);
-  }
-  warn(folders->runs());
+  Folders folders = from_command_line([&] { return Folders(options.folders); });
+  warn(folders.runs());
   const int stop = signals_as_file();
   report::Server server(options.port);
   std::printf("http://127.0.0.1:%u/\n", unsigned{server.port()});
   std::fflush(stdout);
   std::fprintf(stderr, "gravac: open this page in a browser on this machine; Ctrl-C ends it\n");
-  server.serve([&](std::string_view path) { return answer(*folders, path); }, stop);
+  server.serve([&](std::string_view path) { return answer(folders, path); }, stop);
   signalfd_siginfo signal{};
   const bool known = read(stop, &signal, sizeof(signal)) == static_cast<ssize_t>(sizeof(signal));
   close(stop);

@@ -6,8 +6,9 @@
 #include <optional>
 #include <vector>
 
+#include "apps/report/run_files.h"
 #include "apps/simulate_results.h"
-#include "gravac/util/require.h"
+#include "apps/usage.h"
 
 namespace gravac::apps {
 namespace {
@@ -70,21 +71,21 @@ void print_text(const Work& work, const Results& results) {
   std::printf("%s\n", intro(work, results).c_str());
   if (work.recorded) std::printf("%s\n", check(work, results).c_str());
   std::vector<std::vector<std::string>> table = {head(work)};
-  for (const Row& row : results.rows) table.push_back(cells(work, results, row));
+  for (const PredictionRow& row : results.rows) table.push_back(cells(work, results, row));
   std::printf("\n");
   print_table(table);
   std::printf("\nEfficiency by number of workers\n");
   table = {{"workers"}};
-  for (const Row& row : results.scaling[0].rows) table[0].push_back(row.name);
+  for (const PredictionRow& row : results.scaling[0].rows) table[0].push_back(row.name);
   for (const auto& [workers, rows] : results.scaling) {
     table.push_back({std::to_string(workers)});
-    for (const Row& row : rows) table.back().push_back(percent(efficiency(work, row)));
+    for (const PredictionRow& row : rows) table.back().push_back(percent(efficiency(work, row)));
   }
   print_table(table);
   std::printf("\n%s\n", results.advice.sentence.c_str());
 }
 
-Json json_of(const Row& row, const Work& work, const Results& results) {
+Json json_of(const PredictionRow& row, const Work& work, const Results& results) {
   Json json = {{"name", row.name},
                {"policy", row.policy},
                {"sends", row.sends},
@@ -128,10 +129,10 @@ void print_json(const Work& work, const Results& results) {
         {"predicted_step_seconds", optional_number(predicted_seconds(work, results.clusters.recorded))},
         {"effective_steps", work.recorded->effective_steps}};
   }
-  for (const Row& row : results.rows) json["settings"].push_back(json_of(row, work, results));
+  for (const PredictionRow& row : results.rows) json["settings"].push_back(json_of(row, work, results));
   for (const auto& [workers, rows] : results.scaling) {
     Json scale = {{"workers", workers}, {"settings", Json::array()}};
-    for (const Row& row : rows) {
+    for (const PredictionRow& row : rows) {
       scale["settings"].push_back({{"name", row.name},
                                    {"seconds", row.seconds},
                                    {"efficiency", efficiency(work, row)},
@@ -146,14 +147,11 @@ void print_json(const Work& work, const Results& results) {
 
 int show_simulate(const SimulateOptions& options) {
   Work work;
-  Results results;
-  try {
+  const Results results = from_command_line([&] {
+    if (!options.job.run.empty() && !options.html.empty()) report::check_out(options.html, options.job.run);
     work = make_work(options.job);
-    results = predict(work, clusters_of(options, work));
-  } catch (const Error& error) {
-    std::fprintf(stderr, "gravac: %s\n", error.what());
-    return 2;
-  }
+    return predict(work, clusters_of(options, work));
+  });
   if (!options.html.empty()) write_page(work, results, options.html);
   options.json ? print_json(work, results) : print_text(work, results);
   return 0;

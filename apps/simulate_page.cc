@@ -1,8 +1,9 @@
-#include <fstream>
+#include <fcntl.h>
 
+#include "apps/report/page.h"
+#include "apps/report/page_data.h"
 #include "apps/simulate_results.h"
-#include "gravac/util/require.h"
-#include "simulate/page.h"
+#include "train/file.h"
 
 namespace gravac::apps {
 
@@ -10,59 +11,71 @@ using namespace simulate;
 
 namespace {
 
-// One line for each setting of the scaling table, with `y` of workers and row.
-template <class Y>
-Chart scaling_chart(const Results& results, const Y& y, const char* title, const char* label, bool log_y) {
-  Chart chart{.title = title, .x_label = "workers", .y_label = label, .log_x = true, .log_y = log_y};
-  for (std::size_t i = 0; i < results.scaling[0].rows.size(); ++i) {
-    Line line{results.scaling[0].rows[i].name, {}};
-    for (const auto& [workers, rows] : results.scaling) {
-      line.points.emplace_back(workers, y(static_cast<double>(workers), rows[i]));
-    }
-    chart.lines.push_back(std::move(line));
-  }
-  return chart;
+using report::Curve;
+using report::Figure;
+using report::PageData;
+
+std::size_t add_name(PageData& page, const std::string& name) {
+  page.runs.push_back({name});
+  return page.runs.size() - 1;
 }
 
-Chart factor_chart(const Work& work, const Results& results) {
-  Chart chart{.title = "Steps per second by factor",
-              .x_label = "factor",
-              .y_label =
-                  "Steps per second; a factor of 10 "
-                  "sends ten times fewer numbers.",
-              .log_x = true};
-  Line dense{"dense", {}}, topk{"topk", {}};
+// One curve for each setting of the scaling table, with `y` of workers and row; their names come first.
+template <class Y>
+void add_scaling(PageData& page, Figure figure, const Results& results, const Y& y) {
+  figure.x = {.label = "workers", .log = true};
+  for (std::size_t i = 0; i < results.scaling[0].rows.size(); ++i) {
+    Curve curve{.run = i};
+    for (const auto& [workers, rows] : results.scaling) {
+      curve.points.add(static_cast<double>(workers), y(static_cast<double>(workers), rows[i]));
+    }
+    figure.curves.push_back(std::move(curve));
+  }
+  page.figures.push_back(std::move(figure));
+}
+
+void add_factors(PageData& page, const Work& work, const Results& results) {
+  Figure figure{.id = "factors",
+                .title = "Steps per second by factor",
+                .text = "A factor of 10 sends ten times fewer numbers.",
+                .x = {.label = "factor", .log = true},
+                .y = {.label = "steps per second"}};
+  Curve dense{.run = 0}, topk{.run = add_name(page, "topk, by factor")},
+      computing{.run = add_name(page, "computing alone")};  // the first setting is dense
   const CompressedSteps steps(work.job, results.clusters.asked, "topk");
   for (double factor = 1; factor <= 1024; factor *= 1.2) {
-    dense.points.emplace_back(factor, 1 / results.advice.dense.seconds());
-    topk.points.emplace_back(factor, 1 / steps.at(factor).seconds());
+    dense.points.add(factor, 1 / results.advice.dense.seconds());
+    topk.points.add(factor, 1 / steps.at(factor).seconds());
+    computing.points.add(factor, 1 / work.job.compute_seconds);
   }
-  chart.lines = {
-      dense,
-      topk,
-      {"computing alone", {{1, 1 / work.job.compute_seconds}, {1024, 1 / work.job.compute_seconds}}}};
-  return chart;
+  figure.curves = {dense, topk, computing};
+  page.figures.push_back(std::move(figure));
 }
 
 }  // namespace
 
 void write_page(const Work& work, const Results& results, const std::string& path) {
-  Page page{.title = "GraVAC: " + work.job.name + ", simulated",
-            .paragraphs = {results.advice.sentence, intro(work, results)},
-            .charts = {scaling_chart(
-                           results, [&](double, const Row& row) { return 100 * efficiency(work, row); },
-                           "Scaling efficiency", "Percent of a step that is computing.", false),
-                       scaling_chart(
-                           results, [&](double n, const Row& row) { return n * efficiency(work, row); },
-                           "Throughput", "Samples per second, as a multiple of one worker's.", true),
-                       factor_chart(work, results)},
-            .table = {.head = head(work), .rows = {}}};
+  PageData page{.title = "GraVAC: " + work.job.name + ", simulated",
+                .paragraphs = {results.advice.sentence, intro(work, results)},
+                .table = {.columns = head(work), .rows = {}}};
   if (work.recorded) page.paragraphs.push_back(check(work, results));
-  for (const Row& row : results.rows) page.table.rows.push_back(cells(work, results, row));
-  std::ofstream file(path);
-  file << to_html(page);
-  file.flush();
-  require(file.good(), "--html: cannot write '", path, "'");
+  for (const PredictionRow& row : results.rows) page.table.rows.push_back(cells(work, results, row));
+  for (const PredictionRow& row : results.scaling[0].rows) add_name(page, row.name);
+  add_scaling(page,
+              {.id = "efficiency",
+               .title = "Scaling efficiency",
+               .text = "The share of a step that is computing.",
+               .y = {.label = "efficiency", .percent = true}},
+              results, [&](double, const PredictionRow& row) { return efficiency(work, row); });
+  add_scaling(page,
+              {.id = "throughput",
+               .title = "Throughput",
+               .text = "Samples per second, as a multiple of one worker's.",
+               .y = {.label = "throughput", .log = true}},
+              results,
+              [&](double workers, const PredictionRow& row) { return workers * efficiency(work, row); });
+  add_factors(page, work, results);
+  train::File(path, O_WRONLY | O_CREAT | O_TRUNC).write(report::page(to_json(page), report::PageKind::file));
 }
 
 }  // namespace gravac::apps

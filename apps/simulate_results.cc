@@ -1,7 +1,5 @@
 #include "apps/simulate_results.h"
 
-#include <cstdio>
-
 #include "gravac/policy/policies.h"
 #include "simulate/policy_run.h"
 
@@ -11,14 +9,7 @@ using namespace simulate;
 
 namespace {
 
-template <class... Values>
-std::string print(const char* format, Values... values) {
-  char text[160];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
-
-Row row_of(const Predicted& one) {
+PredictionRow row_of(const Prediction& one) {
   return {.name = one.setting.name(),
           .sends = std::string(to_string(one.step.route)),
           .factor = one.step.factor,
@@ -27,18 +18,18 @@ Row row_of(const Predicted& one) {
           .rate = one.step.rate};
 }
 
-Row row_of(const std::string& policy, const Work& work, const Cluster& cluster) {
+PredictionRow row_of(const std::string& policy, const Work& work, const Cluster& cluster) {
   const PolicyRun run = run_policy(policy, work.job, cluster);
   return {"policy " + policy, true, "mostly " + run.usual, run.factor, run.seconds, run.bytes, run.rate};
 }
 
 // By its first compressor: on one worker more of them send the same, and are merged, than on many.
-std::string short_name(Setting setting) {
+std::string short_name(CompressorSetting setting) {
   if (!setting.compressors.empty()) setting.compressors.resize(1);
   return setting.name();
 }
 
-bool in_scaling(const Setting& setting) {
+bool in_scaling(const CompressorSetting& setting) {
   const std::string first = setting.compressors.empty() ? "dense" : setting.compressors[0];
   return first == "dense" || first == "fp16" || (first == "quantise" && setting.amount == "4 bits") ||
          (first == "topk" && setting.amount != "1000x") ||
@@ -55,7 +46,7 @@ bool shown(const PolicyInfo& policy) {
 Results predict(const Work& work, const Clusters& clusters) {
   const Cluster& cluster = clusters.asked;
   Results results{.clusters = clusters, .advice = advise(work.job, cluster)};
-  for (const Predicted& one : predict_all(work.job, cluster)) results.rows.push_back(row_of(one));
+  for (const Prediction& one : predict_all(work.job, cluster)) results.rows.push_back(row_of(one));
   for (const PolicyInfo& policy : policies()) {
     if (shown(policy)) results.rows.push_back(row_of(std::string(policy.name), work, cluster));
   }
@@ -63,7 +54,7 @@ Results predict(const Work& work, const Clusters& clusters) {
     Cluster other = cluster;
     other.workers = workers;
     Results::Scale scale{workers, {}};
-    for (const Predicted& one : predict_all(work.job, other)) {
+    for (const Prediction& one : predict_all(work.job, other)) {
       if (!in_scaling(one.setting)) continue;
       scale.rows.push_back(row_of(one));
       scale.rows.back().name = short_name(one.setting);
@@ -74,15 +65,15 @@ Results predict(const Work& work, const Clusters& clusters) {
   return results;
 }
 
-double efficiency(const Work& work, const Row& row) {
+double efficiency(const Work& work, const PredictionRow& row) {
   return work.job.compute_seconds / row.seconds;
 }
 
-double target_seconds(const Work& work, const Row& row) {
+double target_seconds(const Work& work, const PredictionRow& row) {
   return work.recorded->effective_steps / row.rate * row.seconds;
 }
 
-std::vector<std::string> cells(const Work& work, const Results& results, const Row& row) {
+std::vector<std::string> cells(const Work& work, const Results& results, const PredictionRow& row) {
   std::vector<std::string> all = {row.name,
                                   time_text(row.seconds),
                                   print("%.3g", 1 / row.seconds),

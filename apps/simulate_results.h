@@ -11,7 +11,7 @@
 namespace gravac::apps {
 
 // A line of the table of `gravac simulate`: a setting of a compressor, or a policy.
-struct Row {
+struct PredictionRow {
   std::string name;
   bool policy = false;
   std::string sends;  // of policies: what most steps are sent with; of others: the route
@@ -29,24 +29,24 @@ struct Clusters {
 struct Results {
   Clusters clusters;
   simulate::Advice advice;
-  std::vector<Row> rows;
+  std::vector<PredictionRow> rows;
   struct Scale {
     std::size_t workers;
-    std::vector<Row> rows;  // the same ones for all numbers of workers
+    std::vector<PredictionRow> rows;  // the same ones for all numbers of workers
   };
   std::vector<Scale> scaling;
 };
 Results predict(const Work& work, const Clusters& clusters);
 
 // The share of a step that is computing.
-double efficiency(const Work& work, const Row& row);
+double efficiency(const Work& work, const PredictionRow& row);
 // Seconds until the target of the recorded run, or its end, is reached. REQUIRES: a recorded run.
-double target_seconds(const Work& work, const Row& row);
+double target_seconds(const Work& work, const PredictionRow& row);
 
 // What tables show, and the sentences around them. check() compares the model with the recorded run; it is
 // empty without one.
 std::vector<std::string> head(const Work& work);
-std::vector<std::string> cells(const Work& work, const Results& results, const Row& row);
+std::vector<std::string> cells(const Work& work, const Results& results, const PredictionRow& row);
 std::string intro(const Work& work, const Results& results);
 std::string check(const Work& work, const Results& results);
 

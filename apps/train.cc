@@ -10,11 +10,12 @@
 
 #include "adapters/sockets.h"
 #include "apps/catalog.h"
+#include "apps/trainer.h"
+#include "apps/usage.h"
 #include "gravac/util/require.h"
 #include "train/folder_lock.h"
 #include "train/launch.h"
 #include "train/options.h"
-#include "train/run.h"
 
 namespace gravac::apps {
 namespace {
@@ -115,20 +116,20 @@ bool built_in(const std::string& backend) {
   return !backend.empty();
 }
 
-struct Job {
+struct LaunchedTraining {
   TrainOptions options;
   std::optional<Place> place;
 };
 
 // Completes the settings from environment variables and file, checks them, and finds this process's place.
-Job prepare(train::Settings settings) {
+LaunchedTraining prepare(train::Settings settings) {
   std::vector<const char*> environment;
   for (char** entry = environ; *entry; ++entry) environment.push_back(*entry);
   train::add_variables(settings, environment);
   if (const auto config = settings.find("config"); config != settings.end()) {
     train::add_file(settings, config->second.value);
   }
-  Job job{.options = train::train_options(settings, catalog())};
+  LaunchedTraining job{.options = train::train_options(settings, catalog())};
   require(built_in(job.options.backend), "--backend ", job.options.backend,
           " found, which is not in this build; see gravac doctor");
   job.place = train::place_from_environment(variables_of(job.options));
@@ -176,14 +177,8 @@ train::Settings TrainCommand::flags() const {
 }
 
 int TrainCommand::run(const std::vector<std::string>& arguments) const {
-  if (catalog().models.empty()) return train::run({}, {});  // built without torch: prints that and fails
-  Job job;
-  try {
-    job = prepare(flags());
-  } catch (const Error& error) {
-    std::fprintf(stderr, "gravac: %s\n", error.what());
-    return 2;
-  }
+  require_trainer();
+  const LaunchedTraining job = from_command_line([&] { return prepare(flags()); });
   const TrainOptions& options = job.options;
   if (print_config_) {
     std::fputs(options.config.c_str(), stdout);
@@ -198,17 +193,13 @@ int TrainCommand::run(const std::vector<std::string>& arguments) const {
   try {
     if (!job.place && !options.out.empty()) lock.emplace(options.out);
   } catch (const train::FolderInUse& error) {
-    std::fprintf(stderr, "gravac: %s\n", error.what());
-    return 2;
-  } catch (const Error& error) {
-    std::fprintf(stderr, "gravac: %s\n", error.what());
-    return 1;
+    throw UsageError(error.what());
   }
   if (options.workers > 1 && !started) {
     return train::run_workers(
         {.workers = options.workers, .timeout_seconds = options.timeout, .arguments = arguments});
   }
-  return train::run(options, job.place);
+  return trainer().run(options, job.place);
 }
 
 }  // namespace gravac::apps

@@ -122,6 +122,7 @@ if(Torch_FOUND)  # only then are there models and data to name
 endif()
 if(TARGET gravac_program)
   add_test(NAME program COMMAND ${PROJECT_SOURCE_DIR}/tests/program $<TARGET_FILE:gravac_program>)
+  add_test(NAME strangers COMMAND ${PROJECT_SOURCE_DIR}/tests/strangers $<TARGET_FILE:gravac_program>)
 endif()
 if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
   add_test(NAME soak COMMAND ${PROJECT_SOURCE_DIR}/tests/soak ${PROJECT_SOURCE_DIR})

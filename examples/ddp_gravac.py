@@ -3,9 +3,9 @@
     torchrun --nproc_per_node 2 examples/ddp_gravac.py [--data-dir DIR]
 
 ddp_plain.py is the same script without GraVAC: `diff` the two to see what to add to your own. The default policy,
-progress, compresses only where that saves time. Between processes of one machine it sends the whole gradient
-(factor 1); over a slow network it compresses. Debian's torchrun 1.13 fails under Python 3.11 unless it is called
-with -r 1 -t 1.
+progress, compresses only where that saves time, by the times it measures: over a slow network it compresses, and
+between processes of one machine it may do either, depending on what else the machine does. The last line printed says
+what the last step sent. Debian's torchrun 1.13 fails under Python 3.11 unless it is called with -r 1 -t 1.
 """
 
 import argparse

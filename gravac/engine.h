@@ -38,8 +38,8 @@ class Engine {
 
   virtual std::size_t buckets() const = 0;
 
-  // The gradient of a bucket is complete; it is replaced by the mean over ranks until finish() returns,
-  // and must stay where it is until then. `weights` are needed if the momentum memory decays them.
+  // The gradient of a bucket is complete; it is replaced by the mean over ranks by the time finish()
+  // returns, and must stay where it is until then. `weights` are needed if the momentum memory decays them.
   // Throws Error if the bucket has another size or was ready already. REQUIRES: once per bucket and step.
   virtual void ready(std::size_t bucket, std::span<float> gradient, std::span<const float> weights = {}) = 0;
 

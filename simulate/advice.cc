@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <set>
 
 #include "gravac/codec/compressors.h"
@@ -12,16 +11,9 @@
 namespace gravac::simulate {
 namespace {
 
-template <class... Values>
-std::string print(const char* format, Values... values) {
-  char text[160];
-  std::snprintf(text, sizeof text, format, values...);
-  return text;
-}
-
 // The settings of one compressor that are worth showing.
-std::vector<Setting> settings_of(const CompressorInfo& info, const Layout& layout) {
-  std::vector<Setting> settings;
+std::vector<CompressorSetting> settings_of(const CompressorInfo& info, const Layout& layout) {
+  std::vector<CompressorSetting> settings;
   const auto add = [&](double factor, std::string amount) {
     settings.push_back({{std::string(info.name)}, factor, std::move(amount)});
   };
@@ -40,13 +32,13 @@ std::vector<Setting> settings_of(const CompressorInfo& info, const Layout& layou
 }
 
 // Whether the compressor sent about what the setting says: onebit cannot send four bits.
-bool kept_to(const Setting& setting, const Step& step) {
+bool kept_to(const CompressorSetting& setting, const PredictedStep& step) {
   return std::abs(step.factor / setting.factor - 1) < 0.05;
 }
 
 // Adds a prediction, or its compressor to one that is equal.
-void merge(std::vector<Predicted>& all, Predicted one) {
-  for (Predicted& other : all) {
+void merge(std::vector<Prediction>& all, Prediction one) {
+  for (Prediction& other : all) {
     if (other.setting.amount == one.setting.amount && other.step.seconds() == one.step.seconds() &&
         other.step.bytes == one.step.bytes && other.step.rate == one.step.rate) {
       other.setting.compressors.push_back(one.setting.compressors[0]);
@@ -67,13 +59,13 @@ std::optional<double> lowest_factor(const Good& good) {
 }
 
 // Of each family the first compressor speaks for the others, whose rates were not measured one by one.
-Predicted best_of(const std::vector<Predicted>& all) {
+Prediction best_of(const std::vector<Prediction>& all) {
   constexpr double kFloor = 0.9, kMuchFaster = 0.9;  // as policy progress has them
-  Predicted best = all.front();
+  Prediction best = all.front();
   std::set<std::string_view> spoken_for;
   for (const CompressorInfo& info : compressors()) {
     if (!spoken_for.insert(info.family).second) continue;
-    for (const Predicted& one : all) {
+    for (const Prediction& one : all) {
       const auto& names = one.setting.compressors;
       if (std::ranges::find(names, info.name) == names.end() || one.step.rate < kFloor) continue;
       if (one.progress_per_second() <= best.progress_per_second()) continue;
@@ -91,7 +83,7 @@ std::string cluster_text(const Cluster& cluster) {
   return text + " at " + rate_text(cluster.link.bits_per_second);
 }
 
-std::string option_text(const Setting& setting) {
+std::string option_text(const CompressorSetting& setting) {
   std::string text = "--compressor " + setting.compressors[0];
   const auto ends = [&](const char* unit) { return setting.amount.find(unit) != std::string::npos; };
   if (ends("bit")) return text + print(" --bits %.0f", 32 / setting.factor);
@@ -100,11 +92,11 @@ std::string option_text(const Setting& setting) {
   return text + print(" --policy static --factor %g", setting.factor);
 }
 
-std::string sentence_of(const Advice& advice, const std::vector<Predicted>& all, const Job& job,
+std::string sentence_of(const Advice& advice, const std::vector<Prediction>& all, const Job& job,
                         const Cluster& cluster) {
   std::string text =
       cluster_text(cluster) + ", " + job.name + print(": dense %.3g steps/s", 1 / advice.dense.seconds());
-  for (const Predicted& one : all) {
+  for (const Prediction& one : all) {
     const auto& names = one.setting.compressors;
     if (!names.empty() && names[0] == "fp16") text += print(", in 16 bits %.3g", 1 / one.step.seconds());
   }
@@ -113,10 +105,10 @@ std::string sentence_of(const Advice& advice, const std::vector<Predicted>& all,
   } else if (*advice.break_even < 1.05) {
     text += "; Top-k is faster than dense at any factor";
   } else {
-    text += print("; Top-k is faster than dense from %.2gx on", *advice.break_even);
+    text += print("; Top-k is faster than dense from %.3gx on", *advice.break_even);
   }
   if (advice.compute_bound)
-    text += print("; from %.2gx on the step is bound by compute", *advice.compute_bound);
+    text += print("; from %.3gx on the step is bound by compute", *advice.compute_bound);
   if (advice.best.setting.compressors.empty()) {
     return text + "; use dense steps (--policy dense): compression would not save a tenth of the time.";
   }
@@ -130,20 +122,20 @@ std::string sentence_of(const Advice& advice, const std::vector<Predicted>& all,
 
 }  // namespace
 
-std::string Setting::name() const {
+std::string CompressorSetting::name() const {
   if (compressors.empty()) return "dense";
   std::string text;
   for (const std::string& one : compressors) text += (text.empty() ? "" : ", ") + one;
   return amount.empty() ? text : text + " " + amount;
 }
 
-std::vector<Predicted> predict_all(const Job& job, const Cluster& cluster) {
-  std::vector<Predicted> all = {{{}, dense_step(job, cluster)}};
+std::vector<Prediction> predict_all(const Job& job, const Cluster& cluster) {
+  std::vector<Prediction> all = {{{}, dense_step(job, cluster)}};
   for (const CompressorInfo& info : compressors()) {
     try {
       const CompressedSteps steps(job, cluster, std::string(info.name));
-      for (const Setting& setting : settings_of(info, job.layout)) {
-        const Step step = steps.at(setting.factor);
+      for (const CompressorSetting& setting : settings_of(info, job.layout)) {
+        const PredictedStep step = steps.at(setting.factor);
         if (kept_to(setting, step)) merge(all, {setting, step});
       }
     } catch (const Error&) {
@@ -154,7 +146,7 @@ std::vector<Predicted> predict_all(const Job& job, const Cluster& cluster) {
 }
 
 Advice advise(const Job& job, const Cluster& cluster) {
-  const std::vector<Predicted> all = predict_all(job, cluster);
+  const std::vector<Prediction> all = predict_all(job, cluster);
   Advice advice{.dense = all.front().step, .best = best_of(all)};
   const CompressedSteps topk(job, cluster, "topk");
   advice.break_even = lowest_factor([&](double f) { return topk.at(f).seconds() < advice.dense.seconds(); });

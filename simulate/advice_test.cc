@@ -19,7 +19,7 @@ constexpr Link kLink{10e9, 50e-6};
 
 TEST(Advice, CoversEveryCompressorOnce) {
   std::multiset<std::string> seen;
-  for (const Predicted& one : predict_all(resnet(), {.workers = 32, .link = kLink})) {
+  for (const Prediction& one : predict_all(resnet(), {.workers = 32, .link = kLink})) {
     std::set<std::string> names(one.setting.compressors.begin(), one.setting.compressors.end());
     EXPECT_EQ(names.size(), one.setting.compressors.size());
     seen.insert(names.begin(), names.end());

@@ -39,7 +39,7 @@ Volume all_reduce_volume(AllReduce how, double ranks, double bytes) {
   return {2 * std::log2(ranks), 2 * std::log2(ranks) * bytes};
 }
 
-Exchange exchange(const Cluster& cluster, Route route, Load load, double buckets) {
+ExchangeCost exchange(const Cluster& cluster, Route route, Load load, double buckets) {
   load.ranks = static_cast<double>(cluster.nodes());
   Volume outer = between_nodes(cluster, route, load);
   outer.rounds *= buckets;

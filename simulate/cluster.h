@@ -37,7 +37,7 @@ double seconds_of(const Volume& volume, const Link& link);
 Volume all_reduce_volume(AllReduce how, double ranks, double bytes);
 
 // How long the exchange of a step takes, and what it moves over the link of a node.
-struct Exchange {
+struct ExchangeCost {
   double seconds = 0;
   double bytes = 0;
 };
@@ -46,7 +46,7 @@ struct Exchange {
 // by `route`, as ranks do; then the result is spread inside each node. With one worker per node only the
 // exchange between nodes is left; on a single node only the one inside. A gradient in several buckets takes
 // the rounds of each of them. load.ranks is set here.
-Exchange exchange(const Cluster& cluster, Route route, Load load, double buckets = 1);
+ExchangeCost exchange(const Cluster& cluster, Route route, Load load, double buckets = 1);
 
 // The message by which all workers agree on what to send, once per step: an all-gather of `bytes` from each
 // worker, first inside nodes and then between them.

@@ -31,7 +31,7 @@ class Simulation {
   }
 
   // One step: plan, decide, learn what the step before took, exchange.
-  Step step() {
+  PredictedStep step() {
     const std::optional<Plan> plan = setup_.policy->plan();
     if (plan) compressor_ = plan->compressor;
     const Send sent = setup_.policy->decide(energy(plan));
@@ -50,7 +50,7 @@ class Simulation {
 
  private:
   struct Taken {
-    Step step;
+    PredictedStep step;
     StepTimes times;
     double planned = 1;
   };
@@ -77,7 +77,7 @@ class Simulation {
   }
 
   Taken dense() const {
-    Step step = dense_step(job_, cluster_);
+    PredictedStep step = dense_step(job_, cluster_);
     step.agree = agree_seconds(cluster_, CostModel::kMessageBytes);
     return taken(step, false, costs_.volume(Route::dense, 0));
   }
@@ -85,12 +85,13 @@ class Simulation {
   // By the route that the engine would take, which tries out those of which it knows little.
   Taken compressed(double planned) const {
     const double factor = factor_of_layers(planned), numbers = payloads_[compressor_].numbers(factor);
-    const Step step = compressors_[compressor_].by_route(costs_.route_for(numbers, compressor_), factor);
+    const PredictedStep step =
+        compressors_[compressor_].by_route(costs_.route_for(numbers, compressor_), factor);
     return taken(step, true,
                  costs_.volume(step.route, numbers, costs_.one_round(numbers, compressor_), compressor_));
   }
 
-  Taken taken(const Step& step, bool sparse, const Volume& volume) const {
+  Taken taken(const PredictedStep& step, bool sparse, const Volume& volume) const {
     return {step,
             {.compute = step.compute,
              .compress = step.compress,
@@ -149,7 +150,7 @@ class Simulation {
   std::size_t compressor_ = 0, watched_ = 0;
 };
 
-std::string name_of(const std::string& compressor, const Step& step) {
+std::string name_of(const std::string& compressor, const PredictedStep& step) {
   if (step.factor <= 1) return "dense";
   char factor[32];
   std::snprintf(factor, sizeof factor, step.factor < 100 ? " %.3gx" : " %.0fx", step.factor);
@@ -165,7 +166,7 @@ PolicyRun run_policy(const std::string& policy, const Job& job, const Cluster& c
   double numbers = 0;
   const std::size_t first = steps / 2;
   for (std::size_t i = 0; i < steps; ++i) {
-    const Step step = simulation.step();
+    const PredictedStep step = simulation.step();
     if (i < first) continue;
     run.seconds += step.seconds();
     run.bytes += step.bytes;

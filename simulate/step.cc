@@ -12,7 +12,7 @@ namespace {
 
 // As CostModel has it: backward hides work up to kHideableShare of computing, but never that of the last
 // bucket.
-void hide(const Job& job, Step& step) {
+void hide(const Job& job, PredictedStep& step) {
   if (!job.overlap) return;
   const double busy = step.compress + step.exchange + step.decode;
   step.hidden = std::min(busy - busy / kBuckets, kHideableShare * job.compute_seconds);
@@ -33,10 +33,10 @@ EngineOptions options_for(const Job& job, const Cluster& cluster, const std::str
 
 }  // namespace
 
-Step dense_step(const Job& job, const Cluster& cluster) {
-  Step step{.compute = job.compute_seconds};
+PredictedStep dense_step(const Job& job, const Cluster& cluster) {
+  PredictedStep step{.compute = job.compute_seconds};
   const auto entries = static_cast<double>(job.layout.entries());
-  const Exchange found = exchange(cluster, Route::dense, {.entries = entries}, buckets_of(job));
+  const ExchangeCost found = exchange(cluster, Route::dense, {.entries = entries}, buckets_of(job));
   step.exchange = found.seconds;
   step.bytes = found.bytes;
   hide(job, step);
@@ -57,30 +57,30 @@ bool CompressedSteps::one_round(double numbers) const {
   return exchange(cluster_, Route::all_gather, load).seconds < kLittle * job_.compute_seconds;
 }
 
-Step CompressedSteps::by_route(Route route, double factor) const {
+PredictedStep CompressedSteps::by_route(Route route, double factor) const {
   const double numbers = payloads_.numbers(factor);
   const auto entries = static_cast<double>(job_.layout.entries()),
              nodes = static_cast<double>(cluster_.nodes());
   const bool whole = one_round(numbers);
   const auto& bytes = route == Route::shared ? payloads_.summed_bytes : payloads_.bytes;
-  const Exchange found = exchange(cluster_, route,
-                                  {.entries = entries,
-                                   .payload = bytes(numbers),
-                                   .sums = payloads_.sums,
-                                   .all_reduces = payloads_.all_reduces,
-                                   .lengths_known = whole || payloads_.fixed_bytes},
-                                  whole && route == Route::all_gather ? 1 : buckets_of(job_));
+  const ExchangeCost found = exchange(cluster_, route,
+                                      {.entries = entries,
+                                       .payload = bytes(numbers),
+                                       .sums = payloads_.sums,
+                                       .all_reduces = payloads_.all_reduces,
+                                       .lengths_known = whole || payloads_.fixed_bytes},
+                                      whole && route == Route::all_gather ? 1 : buckets_of(job_));
   const double decoded = route == Route::all_gather       ? nodes
                          : route == Route::reduce_scatter ? 1 + payloads_.sums
                                                           : 0;
-  Step step{.compute = job_.compute_seconds,
-            .compress = entries * job_.compress_seconds_per_entry,
-            .agree = agree_seconds(cluster_, CostModel::kMessageBytes),
-            .exchange = found.seconds,
-            .decode = decoded * payloads_.decoded(numbers) * job_.decode_seconds_per_entry,
-            .route = route,
-            .factor = entries / std::max(numbers, 1e-9),
-            .bytes = found.bytes};
+  PredictedStep step{.compute = job_.compute_seconds,
+                     .compress = entries * job_.compress_seconds_per_entry,
+                     .agree = agree_seconds(cluster_, CostModel::kMessageBytes),
+                     .exchange = found.seconds,
+                     .decode = decoded * payloads_.decoded(numbers) * job_.decode_seconds_per_entry,
+                     .route = route,
+                     .factor = entries / std::max(numbers, 1e-9),
+                     .bytes = found.bytes};
   const double gain = job_.gains.error_fed(step.factor);
   step.rate = options_.laws.at(0).rate(step.factor, gain);
   step.least_rate = options_.laws.at(0).least_rate(step.factor, gain);
@@ -88,13 +88,13 @@ Step CompressedSteps::by_route(Route route, double factor) const {
   return step;
 }
 
-Step CompressedSteps::at(double factor) const {
+PredictedStep CompressedSteps::at(double factor) const {
   std::vector<Route> routes = {Route::all_gather, Route::reduce_scatter, Route::dense};
   if (payloads_.all_reduces > 0) routes = {Route::shared};
   if (options_.route) routes = {*options_.route};
-  Step best;
+  PredictedStep best;
   for (const Route route : routes) {
-    const Step step = by_route(route, factor);
+    const PredictedStep step = by_route(route, factor);
     if (route == routes.front() || step.seconds() < best.seconds()) best = step;
   }
   return best;

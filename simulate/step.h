@@ -26,7 +26,7 @@ struct Job {
 };
 
 // A step, as it would be. Seconds add up to seconds().
-struct Step {
+struct PredictedStep {
   double compute = 0, compress = 0, agree = 0, exchange = 0, decode = 0;
   double hidden = 0;  // of compressing, exchanging and decoding: behind backward
   double seconds() const { return compute + compress + agree + exchange + decode - hidden; }
@@ -39,7 +39,7 @@ struct Step {
 };
 
 // A plain all-reduce of all entries, as DDP does it.
-Step dense_step(const Job& job, const Cluster& cluster);
+PredictedStep dense_step(const Job& job, const Cluster& cluster);
 
 // Predicts steps with one compressor. What it sends comes from the models of the engine itself (PayloadModel,
 // Volume), so the bytes are those that the engine would send.
@@ -50,8 +50,8 @@ class CompressedSteps {
 
   // The step at a factor, by the quickest route. A compressor cannot send at every factor: Step::factor is
   // the real one.
-  Step at(double factor) const;
-  Step by_route(Route route, double factor) const;
+  PredictedStep at(double factor) const;
+  PredictedStep by_route(Route route, double factor) const;
 
  private:
   bool one_round(double numbers) const;

@@ -73,7 +73,7 @@ TEST(CompressedSteps, TakeAsLongAsThoseOfTheEngineOverSimulatedLinks) {
                          {"factor", std::to_string(one.factor)}};
       Job job = job_of(layout);
       job.engine = {{"exchange", one.exchange}};
-      const Step step =
+      const PredictedStep step =
           CompressedSteps(job, {.workers = ranks, .link = kLink}, one.compressor).at(one.factor);
       const double real = engine_seconds(layout, options, ranks);
       EXPECT_NEAR(step.seconds() / real, 1, 0.1)
@@ -101,7 +101,8 @@ TEST(CompressedSteps, SendTheBytesThatTheEnginesCostModelCounts) {
     Options options = {{"policy", "static"}, {"compressor", std::string(info.name)}, {"factor", "16"}};
     const EngineOptions engine = make_setup(options, layout, 8).options;
     const CostModel costs(8, layout.entries(), payloads_of(layout, engine, 1), std::nullopt);
-    const Step step = CompressedSteps(job, {.workers = 8, .link = kLink}, std::string(info.name)).at(16);
+    const PredictedStep step =
+        CompressedSteps(job, {.workers = 8, .link = kLink}, std::string(info.name)).at(16);
     const Volume volume = costs.volume(step.route, costs.numbers(16), false);
     EXPECT_DOUBLE_EQ(step.bytes, volume.bytes) << info.name;
     EXPECT_DOUBLE_EQ(step.exchange, seconds_of(volume, kLink)) << info.name;
@@ -125,7 +126,7 @@ TEST(CompressedSteps, BackwardHidesAllButTheLastBucket) {
   const Cluster cluster{.workers = 4, .link = kLink};
   const double after = dense_step(job, cluster).seconds() - 10;
   job.overlap = true;
-  const Step during = dense_step(job, cluster);
+  const PredictedStep during = dense_step(job, cluster);
   EXPECT_NEAR(during.seconds() - 10, during.exchange / kBuckets, 1e-9);
   EXPECT_GT(during.exchange, after);  // the rounds of four messages
   job.compute_seconds = 0;
@@ -137,7 +138,7 @@ TEST(CompressedSteps, CompressingAndDecodingTakeTime) {
   job.compress_seconds_per_entry = 2e-9;
   job.decode_seconds_per_entry = 3e-9;
   job.engine = {{"exchange", "all-gather"}};
-  const Step step = CompressedSteps(job, {.workers = 8, .link = kLink}, "topk").at(100);
+  const PredictedStep step = CompressedSteps(job, {.workers = 8, .link = kLink}, "topk").at(100);
   EXPECT_NEAR(step.compress, 2e-3, 1e-9);
   EXPECT_NEAR(step.decode, 8 * 1e4 * 3e-9, 1e-9);
   EXPECT_NEAR(step.seconds(), step.compute + step.compress + step.agree + step.exchange + step.decode, 1e-12);

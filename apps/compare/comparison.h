@@ -38,7 +38,7 @@ struct Reached {
 };
 
 // A row of the table. Means are over seeds.
-struct Row {
+struct ComparisonRow {
   std::string name;
   std::size_t seeds = 0, seeds_asked = 0;     // a row without a seed that has ended has no numbers
   double value = 0, lowest = 0, highest = 0;  // of the metric at the end
@@ -61,7 +61,7 @@ struct Comparison {
   bool target_of_dense = false;
   double margin = 0;
   Baselines baselines;
-  std::vector<Row> rows;
+  std::vector<ComparisonRow> rows;
 };
 
 // `results` holds those of each variant of the task.

@@ -6,8 +6,8 @@ namespace gravac::compare {
 namespace {
 
 Variant variant(const std::string& name, Options engine) {
-  Variant made{.name = name, .runs = std::vector<Run>(2)};
-  for (Run& run : made.runs) run.options.engine = engine;
+  Variant made{.name = name, .runs = std::vector<ExperimentRun>(2)};
+  for (ExperimentRun& run : made.runs) run.options.engine = engine;
   return made;
 }
 
@@ -133,7 +133,7 @@ TEST(Compare, AddsUpTrafficAndSharesOfSteps) {
   }
   all_results[3][0].steps_per_factor = {{1, 10}, {10, 20}};
   all_results[3][1].steps_per_factor = {{100, 30}};
-  const Row row = compare(task(), all_results).rows[3];
+  const ComparisonRow row = compare(task(), all_results).rows[3];
   EXPECT_DOUBLE_EQ(row.fewer_entries, 30);
   EXPECT_DOUBLE_EQ(row.fewer_bytes, 20);
   EXPECT_DOUBLE_EQ(row.share_of_factor.at(100), 0.5);

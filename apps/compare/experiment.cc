@@ -248,7 +248,7 @@ class File {
     for (const Combination& variant : variants) {
       made.variants.push_back({.name = variant.name});
       for (const std::string& seed : seeds) {
-        Run run{.seed = seed, .settings = additions_.settings};
+        ExperimentRun run{.seed = seed, .settings = additions_.settings};
         train::add(run.settings, variant.settings);
         train::add(run.settings, task.settings);
         run.folder = fs::path(additions_.out) / made.folder / folder_name(variant.name) / ("seed-" + seed);
@@ -261,7 +261,7 @@ class File {
   }
 
   // Adds what is not the user's to choose, and what the command line says about the data.
-  void complete(Run& run) const {
+  void complete(ExperimentRun& run) const {
     run.settings["seed"] = {run.seed, "seeds in " + path_};
     run.settings["out"] = {run.folder, "--out"};
     run.settings["resume"] = {"or-begin", "--resume"};
@@ -319,7 +319,7 @@ class File {
 };
 
 // The value of an option of the engine, its default if it was not given.
-std::string value_of(const Run& run, std::string_view name) {
+std::string value_of(const ExperimentRun& run, std::string_view name) {
   const auto given = run.options.engine.find(std::string(name));
   if (given != run.options.engine.end()) return given->second;
   const auto table = train::option_table();
@@ -361,7 +361,7 @@ Baselines baselines_of(const Task& task) {
   Baselines found;
   bool papers_form = false;
   for (std::size_t i = 0; i < task.variants.size(); ++i) {
-    const Run& run = task.variants[i].runs[0];
+    const ExperimentRun& run = task.variants[i].runs[0];
     const std::string policy = value_of(run, "policy"), compressor = value_of(run, "compressor");
     if (policy == "dense" && !found.dense) found.dense = i;
     if (policy == "static" && compressor == "fp16" && !found.fp16) found.fp16 = i;
@@ -374,7 +374,7 @@ Baselines baselines_of(const Task& task) {
   return found;
 }
 
-std::vector<std::string> arguments_of(const Run& run) {
+std::vector<std::string> arguments_of(const ExperimentRun& run) {
   std::vector<std::string> words = {"train"};
   for (const TrainOption& option : train::option_table()) {
     const auto given = run.settings.find(option.name);
@@ -390,7 +390,7 @@ std::vector<std::string> arguments_of(const Run& run) {
   return words;
 }
 
-void check_folder(const Run& run, const train::Catalog& catalog) {
+void check_folder(const ExperimentRun& run, const train::Catalog& catalog) {
   const std::string file = run.folder + "/config.toml";
   if (!fs::exists(file)) return;
   Settings found;

@@ -13,7 +13,7 @@
 namespace gravac::compare {
 
 // One training.
-struct Run {
+struct ExperimentRun {
   std::string folder;  // of its files: OUT/TASK/VARIANT/seed-1
   std::string seed;
   train::Settings settings;     // the options of `gravac train`
@@ -23,7 +23,7 @@ struct Run {
 // A row of the table: one set of options, trained once with every seed.
 struct Variant {
   std::string name;
-  std::vector<Run> runs;
+  std::vector<ExperimentRun> runs;
 };
 
 // Variants that are compared with each other: on one model, data set and cluster.
@@ -63,10 +63,10 @@ struct Baselines {
 Baselines baselines_of(const Task& task);
 
 // The command line of a run, without the program: "train", "--model=mlp", ...
-std::vector<std::string> arguments_of(const Run& run);
+std::vector<std::string> arguments_of(const ExperimentRun& run);
 
 // Throws Error if the folder of a run holds a run with other options; the message names one of them. Where
 // the run lies, where its data lie and how many threads it uses may differ.
-void check_folder(const Run& run, const train::Catalog& catalog);
+void check_folder(const ExperimentRun& run, const train::Catalog& catalog);
 
 }  // namespace gravac::compare

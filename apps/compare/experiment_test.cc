@@ -31,7 +31,7 @@ class ExperimentFile : public ::testing::Test {
     for (const Variant& variant : task.variants) all.push_back(variant.name);
     return all;
   }
-  static std::string value(const compare::Run& run, const std::string& option) {
+  static std::string value(const compare::ExperimentRun& run, const std::string& option) {
     const auto found = run.settings.find(option);
     return found == run.settings.end() ? "" : found->second.value;
   }
@@ -185,7 +185,7 @@ TEST_F(ExperimentFile, MakesCommandLinesThatGiveEveryOption) {
 }
 
 TEST_F(ExperimentFile, RefusesAFolderWithARunOfOtherOptions) {
-  compare::Run run = read("[variants.x]\nmodel = 'mlp'\nsteps = 5\n")[0].variants[0].runs[0];
+  compare::ExperimentRun run = read("[variants.x]\nmodel = 'mlp'\nsteps = 5\n")[0].variants[0].runs[0];
   run.folder = folder_.path();
   EXPECT_NO_THROW(check_folder(run, kCatalog)) << "nothing there yet";
   std::string config = run.options.config;

@@ -5,6 +5,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/report/run_files.h"
+#include "apps/report/run_folder.h"
+
 namespace gravac::compare {
 namespace {
 
@@ -18,24 +21,24 @@ double number(const Json& json, const char* key) {
 // Half a line at the end, of a run that was killed, is left out.
 std::vector<Evaluation> read_evaluations(const std::string& path) {
   std::vector<Evaluation> all;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
+  report::LineReader(path).next([&](const std::string& line) {
     const Json json = Json::parse(line, nullptr, false);
-    if (!json.is_object()) continue;
+    if (!json.is_object()) return true;
     Evaluation one{.step = number(json, "step"), .seconds = number(json, "train_seconds")};
     for (const char* metric : {"top1", "top5", "ppl"}) {
       if (!std::isnan(number(json, metric))) one.metrics[metric] = number(json, metric);
     }
     all.push_back(std::move(one));
-  }
+    return true;
+  });
   return all;
 }
 
 }  // namespace
 
 std::optional<Result> read_result(const std::string& folder) {
-  std::ifstream file(folder + "/summary.json");
-  const Json json = Json::parse(file, nullptr, false);
+  auto file = report::open_run_file(folder + "/summary.json", report::kMostSmallFileBytes);
+  const Json json = file ? Json::parse(*file, nullptr, false) : Json();
   if (!json.is_object() || !json.value("finished", false)) return std::nullopt;
   const double workers = number(json, "workers");
   Result result{.steps = number(json, "steps"),

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+
+#include "simulate/text.h"
 
 namespace gravac::compare {
 namespace {
@@ -13,12 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Cells = std::vector<std::string>;
 
-template <class... Values>
-std::string print(const char* format, Values... values) {
-  char text[160];
-  std::snprintf(text, sizeof(text), format, values...);
-  return text;
-}
+using simulate::print;
 
 bool is_share(const std::string& metric) {
   return metric.starts_with("top");
@@ -30,7 +26,7 @@ std::string metric_text(const std::string& metric, double value) {
   return is_share(metric) ? print("%.2f %%", 100 * value) : print("%.2f", value);
 }
 
-std::string with_spread(const std::string& metric, const Row& row) {
+std::string with_spread(const std::string& metric, const ComparisonRow& row) {
   const double half = (row.highest - row.lowest) / 2;
   if (row.seeds < 2 || !std::isfinite(half)) return metric_text(metric, row.value);
   return is_share(metric) ? print("%.2f ± %.2f %%", 100 * row.value, 100 * half)
@@ -120,7 +116,7 @@ std::string table(const std::vector<Cells>& rows, bool last_is_text) {
   return text;
 }
 
-std::string name_of(const Row& row) {
+std::string name_of(const ComparisonRow& row) {
   std::string name = escaped(row.name);
   if (row.seeds < row.seeds_asked) name += print(" (%zu of %zu seeds)", row.seeds, row.seeds_asked);
   return name;
@@ -130,7 +126,7 @@ std::string name_of(const Row& row) {
 struct Column {
   std::string title;
   bool shown;
-  std::function<std::string(const Row&)> cell;
+  std::function<std::string(const ComparisonRow&)> cell;
 };
 
 std::string table_of(const Comparison& all, const std::vector<Column>& columns, bool last_is_text = false) {
@@ -162,44 +158,46 @@ std::string target_sentence(const Comparison& all) {
 std::string results_table(const Comparison& all) {
   const bool target = all.target.has_value();
   const auto over = [&](const char* title, const std::optional<std::size_t>& baseline,
-                        std::optional<double> Row::*ratio) {
+                        std::optional<double> ComparisonRow::*ratio) {
     const std::string name = baseline ? escaped(all.rows[*baseline].name) : "";
-    return Column{title + name, target && baseline, [ratio](const Row& row) { return times(row.*ratio); }};
+    return Column{title + name, target && baseline,
+                  [ratio](const ComparisonRow& row) { return times(row.*ratio); }};
   };
-  return table_of(all,
-                  {{"variant", true, name_of},
-                   {all.metric.empty() ? "result" : all.metric, true,
-                    [&](const Row& row) { return with_spread(all.metric, row); }},
-                   {"difference", all.baselines.dense.has_value(),
-                    [&](const Row& row) { return difference(all.metric, row.versus_dense); }},
-                   {"steps to target", target,
-                    [](const Row& row) { return row.reached ? print("%.0f", row.reached->steps) : "-"; }},
-                   {"time to target", target,
-                    [](const Row& row) { return row.reached ? seconds(row.reached->seconds) : "-"; }},
-                   over("over ", all.baselines.topk, &Row::over_topk),
-                   over("over ", all.baselines.dense, &Row::over_dense),
-                   over("over ", all.baselines.fp16, &Row::over_fp16),
-                   {"steps", true, [](const Row& row) { return print("%.0f", row.steps); }},
-                   {"time", true, [](const Row& row) { return seconds(row.seconds); }}});
+  return table_of(
+      all, {{"variant", true, name_of},
+            {all.metric.empty() ? "result" : all.metric, true,
+             [&](const ComparisonRow& row) { return with_spread(all.metric, row); }},
+            {"difference", all.baselines.dense.has_value(),
+             [&](const ComparisonRow& row) { return difference(all.metric, row.versus_dense); }},
+            {"steps to target", target,
+             [](const ComparisonRow& row) { return row.reached ? print("%.0f", row.reached->steps) : "-"; }},
+            {"time to target", target,
+             [](const ComparisonRow& row) { return row.reached ? seconds(row.reached->seconds) : "-"; }},
+            over("over ", all.baselines.topk, &ComparisonRow::over_topk),
+            over("over ", all.baselines.dense, &ComparisonRow::over_dense),
+            over("over ", all.baselines.fp16, &ComparisonRow::over_fp16),
+            {"steps", true, [](const ComparisonRow& row) { return print("%.0f", row.steps); }},
+            {"time", true, [](const ComparisonRow& row) { return seconds(row.seconds); }}});
 }
 
 std::string traffic_table(const Comparison& all) {
-  return table_of(all,
-                  {{"variant", true, name_of},
-                   {"entries sent", true, [](const Row& row) { return amount(row.entries_sent, ""); }},
-                   {"fewer entries", true, [](const Row& row) { return times(row.fewer_entries); }},
-                   {"bytes sent", true, [](const Row& row) { return amount(row.bytes_sent, "B"); }},
-                   {"fewer bytes", true, [](const Row& row) { return times(row.fewer_bytes); }},
-                   {"factors, by their share of the steps", true,
-                    [](const Row& row) { return shares(row.share_of_factor); }}},
-                  true);
+  return table_of(
+      all,
+      {{"variant", true, name_of},
+       {"entries sent", true, [](const ComparisonRow& row) { return amount(row.entries_sent, ""); }},
+       {"fewer entries", true, [](const ComparisonRow& row) { return times(row.fewer_entries); }},
+       {"bytes sent", true, [](const ComparisonRow& row) { return amount(row.bytes_sent, "B"); }},
+       {"fewer bytes", true, [](const ComparisonRow& row) { return times(row.fewer_bytes); }},
+       {"factors, by their share of the steps", true,
+        [](const ComparisonRow& row) { return shares(row.share_of_factor); }}},
+      true);
 }
 
 Json or_null(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value) : Json(nullptr);
 }
 
-Json row_json(const Row& row) {
+Json row_json(const ComparisonRow& row) {
   Json json = {{"name", row.name}, {"seeds", row.seeds}, {"seeds_asked", row.seeds_asked}};
   if (row.seeds == 0) return json;
   json["value"] = or_null(row.value);
@@ -229,7 +227,7 @@ std::string to_markdown(const std::vector<Comparison>& comparisons) {
   std::string text;
   for (const Comparison& one : comparisons) {
     if (comparisons.size() > 1 &&
-        std::ranges::all_of(one.rows, [](const Row& row) { return row.seeds == 0; }))
+        std::ranges::all_of(one.rows, [](const ComparisonRow& row) { return row.seeds == 0; }))
       continue;
     if (!text.empty()) text += "\n";
     if (!one.task.empty()) text += "## " + one.task + "\n\n";
@@ -262,7 +260,7 @@ std::string to_json(const std::vector<Comparison>& comparisons) {
                    {"dense", name(one.baselines.dense)},
                    {"fp16", name(one.baselines.fp16)}}},
                  {"rows", Json::array()}};
-    for (const Row& row : one.rows) json["rows"].push_back(row_json(row));
+    for (const ComparisonRow& row : one.rows) json["rows"].push_back(row_json(row));
     tasks.push_back(std::move(json));
   }
   return Json{{"schema", 1}, {"tasks", tasks}}.dump(2) + "\n";

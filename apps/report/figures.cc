@@ -6,7 +6,6 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "apps/report/density.h"
 #include "apps/report/overview.h"
@@ -14,21 +13,18 @@
 namespace gravac::report {
 namespace {
 
-using Json = nlohmann::ordered_json;
+constexpr double kBandwidth = 0.1;  // of the density, in powers of ten: as in the paper's figures
 
-constexpr double kBandwidth = 0.1;           // of the density, in powers of ten: as in the paper's figures
-constexpr std::size_t kPointsInAll = 36000;  // on the page: about 15 bytes each
+using Value = std::function<double(const StepRecord&)>;
 
-using Value = std::function<double(const Step&)>;
-
-Points over_steps(const Run& run, const Value& value) {
+Points over_steps(const RunHistory& run, const Value& value) {
   Points points;
-  for (const Step& step : run.steps) points.add(static_cast<double>(step.step), value(step));
+  for (const StepRecord& step : run.steps) points.add(static_cast<double>(step.step), value(step));
   return points;
 }
 
 // For numbers that differ much from one step to the next: means over the neighbouring 2 % of the steps.
-Points smooth_over_steps(const Run& run, const Value& value) {
+Points smooth_over_steps(const RunHistory& run, const Value& value) {
   return running_mean(over_steps(run, value), run.steps.size() / 50);
 }
 
@@ -41,11 +37,26 @@ double positive(double value) {
   return value > 0 ? value : std::nan("");
 }
 
-void add_curve(Figure& figure, Curve curve) {
-  if (any_known(curve.points)) figure.curves.push_back(std::move(curve));
+// Adds a curve for every run that has numbers for it.
+Figure with_curves(Figure figure, const std::vector<RunHistory>& runs,
+                   const std::function<Points(const RunHistory&)>& points_of, const Curve& like = {}) {
+  for (std::size_t r = 0; r < runs.size(); ++r) {
+    Curve curve = like;
+    curve.run = r;
+    curve.points = points_of(runs[r]);
+    if (any_known(curve.points)) figure.curves.push_back(std::move(curve));
+  }
+  return figure;
 }
 
-Figure loss_figure(const std::vector<Run>& runs, bool by_time) {
+Figure with_smooth_curves(Figure figure, const std::vector<RunHistory>& runs, const char* label,
+                          std::size_t dash, const Value& value) {
+  return with_curves(std::move(figure), runs,
+                     [&](const RunHistory& run) { return smooth_over_steps(run, value); },
+                     {.label = label, .dash = dash});
+}
+
+Figure loss_figure(const std::vector<RunHistory>& runs, bool by_time) {
   Figure figure{
       .id = by_time ? "loss-time" : "loss-steps",
       .title = std::string("Training loss against ") + (by_time ? "time" : "steps"),
@@ -56,19 +67,18 @@ Figure loss_figure(const std::vector<Run>& runs, bool by_time) {
                     "other lose nothing by compression; one above the dense run learns less in each step.",
       .x = {by_time ? "seconds" : "step"},
       .y = {"loss"}};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    Points points = smooth_over_steps(runs[r], [](const Step& s) { return s.loss; });
-    for (std::size_t i = 0; by_time && i < points.size(); ++i) points.x[i] = runs[r].steps[i].seconds;
-    add_curve(figure, {.run = r, .points = std::move(points)});
-  }
-  return figure;
+  return with_curves(std::move(figure), runs, [&](const RunHistory& run) {
+    Points points = smooth_over_steps(run, &StepRecord::loss);
+    for (std::size_t i = 0; by_time && i < points.size(); ++i) points.x[i] = run.steps[i].seconds;
+    return points;
+  });
 }
 
 std::string metric_title(const std::string& metric) {
   return metric == "top1" ? "Test accuracy" : metric == "ppl" ? "Test perplexity" : "Test loss";
 }
 
-Figure metric_figure(const std::vector<Run>& runs, const std::string& metric, bool by_time) {
+Figure metric_figure(const std::vector<RunHistory>& runs, const std::string& metric, bool by_time) {
   Figure figure{
       .id = "test-" + metric + (by_time ? "-time" : "-steps"),
       .title = metric_title(metric) + " against " + (by_time ? "time" : "steps"),
@@ -81,17 +91,16 @@ Figure metric_figure(const std::vector<Run>& runs, const std::string& metric, bo
       .x = {by_time ? "seconds" : "step"},
       .y = {metric, false, metric == "top1"},
       .dots = true};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
+  return with_curves(std::move(figure), runs, [&](const RunHistory& run) {
     Points points;
-    for (const Evaluation& e : runs[r].evaluations) {
+    for (const EvaluationRecord& e : run.evaluations) {
       if (e.metric == metric) points.add(by_time ? e.seconds : static_cast<double>(e.step), e.value);
     }
-    add_curve(figure, {.run = r, .points = std::move(points)});
-  }
-  return figure;
+    return points;
+  });
 }
 
-Figure factor_figure(const std::vector<Run>& runs) {
+Figure factor_figure(const std::vector<RunHistory>& runs) {
   Figure figure{.id = "factor",
                 .title = "Factor over time",
                 .text =
@@ -101,15 +110,12 @@ Figure factor_figure(const std::vector<Run>& runs) {
                 .x = {"step"},
                 .y = {"factor", true},
                 .stepped = true};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    add_curve(figure, {.run = r,
-                       .thinning = Curve::Thinning::extremes,
-                       .points = over_steps(runs[r], [](const Step& s) { return s.factor; })});
-  }
-  return figure;
+  return with_curves(std::move(figure), runs,
+                     [](const RunHistory& run) { return over_steps(run, &StepRecord::factor); },
+                     {.thinning = Curve::Thinning::extremes});
 }
 
-Figure density_figure(const std::vector<Run>& runs) {
+Figure density_figure(const std::vector<RunHistory>& runs) {
   Figure figure{.id = "density",
                 .title = "Density of steps over factors",
                 .text =
@@ -118,20 +124,19 @@ Figure density_figure(const std::vector<Run>& runs) {
                     "the factor, as in the paper's figures. A single narrow peak is a fixed factor.",
                 .x = {"factor", true},
                 .y = {"density"}};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
+  return with_curves(std::move(figure), runs, [](const RunHistory& run) {
     Counts counts;
-    for (const Step& step : runs[r].steps) ++counts[std::log10(step.factor)];
+    for (const StepRecord& step : run.steps) ++counts[std::log10(step.factor)];
     Points points;
     const std::vector<double> at = places_around(counts, 4 * kBandwidth, kBandwidth / 5);
     const std::vector<double> found = density(counts, at, kBandwidth);
     for (std::size_t i = 0; i < at.size(); ++i) points.add(std::pow(10.0, at[i]), found[i]);
-    add_curve(figure, {.run = r, .points = std::move(points)});
-  }
-  return figure;
+    return points;
+  });
 }
 
 // A step's line tells the throughput of the step before.
-Figure throughput_figure(const std::vector<Run>& runs) {
+Figure throughput_figure(const std::vector<RunHistory>& runs) {
   Figure figure{
       .id = "throughput",
       .title = "Compression throughput per factor",
@@ -145,9 +150,9 @@ Figure throughput_figure(const std::vector<Run>& runs) {
   struct Sum {
     double factors = 0, throughput = 0, steps = 0;
   };
-  for (std::size_t r = 0; r < runs.size(); ++r) {
+  return with_curves(std::move(figure), runs, [](const RunHistory& run) {
     std::map<long, Sum> sums;
-    const std::vector<Step>& steps = runs[r].steps;
+    const std::vector<StepRecord>& steps = run.steps;
     for (std::size_t i = 1; i < steps.size(); ++i) {
       const double throughput = steps[i].effective_samples_per_second, factor = steps[i - 1].factor;
       if (!(throughput > 0) || steps[i].step != steps[i - 1].step + 1) continue;
@@ -158,12 +163,11 @@ Figure throughput_figure(const std::vector<Run>& runs) {
     }
     Points points;
     for (const auto& [level, sum] : sums) points.add(sum.factors / sum.steps, sum.throughput / sum.steps);
-    add_curve(figure, {.run = r, .points = std::move(points)});
-  }
-  return figure;
+    return points;
+  });
 }
 
-Figure gain_figure(const std::vector<Run>& runs) {
+Figure gain_figure(const std::vector<RunHistory>& runs) {
   Figure figure{
       .id = "gain",
       .title = "Gain over time",
@@ -175,21 +179,12 @@ Figure gain_figure(const std::vector<Run>& runs) {
           "the neighbouring 2 % of the steps.",
       .x = {"step"},
       .y = {"gain"}};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    add_curve(
-        figure,
-        {r, "error-fed", 0, {}, smooth_over_steps(runs[r], [](const Step& s) { return s.gain_error_fed; })});
-    add_curve(
-        figure,
-        {r, "gradient", 1, {}, smooth_over_steps(runs[r], [](const Step& s) { return s.gain_gradient; })});
-    add_curve(
-        figure,
-        {r, "released", 2, {}, smooth_over_steps(runs[r], [](const Step& s) { return s.gain_released; })});
-  }
-  return figure;
+  figure = with_smooth_curves(std::move(figure), runs, "error-fed", 0, &StepRecord::gain_error_fed);
+  figure = with_smooth_curves(std::move(figure), runs, "gradient", 1, &StepRecord::gain_gradient);
+  return with_smooth_curves(std::move(figure), runs, "released", 2, &StepRecord::gain_released);
 }
 
-Figure energy_figure(const std::vector<Run>& runs) {
+Figure energy_figure(const std::vector<RunHistory>& runs) {
   Figure figure{
       .id = "energy",
       .title = "Gradient energy before and after compression",
@@ -200,21 +195,17 @@ Figure energy_figure(const std::vector<Run>& runs) {
           "kept back. Steps in which nothing was measured have no point. Means over the neighbouring 2 %.",
       .x = {"step"},
       .y = {"energy", true}};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    add_curve(figure, {r, "gradient", 1, {}, smooth_over_steps(runs[r], [](const Step& s) {
-                         return positive(s.entered_energy);
-                       })});
-    add_curve(figure, {r, "gradient + residual", 2, {}, smooth_over_steps(runs[r], [](const Step& s) {
-                         return positive(s.dense_energy);
-                       })});
-    add_curve(figure, {r, "sent", 0, {}, smooth_over_steps(runs[r], [](const Step& s) {
-                         return positive(s.sent_energy());
-                       })});
-  }
+  const auto add = [&](const char* label, std::size_t dash, double (*energy)(const StepRecord&)) {
+    figure = with_smooth_curves(std::move(figure), runs, label, dash,
+                                [&](const StepRecord& step) { return positive(energy(step)); });
+  };
+  add("gradient", 1, [](const StepRecord& step) { return step.entered_energy; });
+  add("gradient + residual", 2, [](const StepRecord& step) { return step.dense_energy; });
+  add("sent", 0, [](const StepRecord& step) { return step.sent_energy(); });
   return figure;
 }
 
-Figure phases_figure(const std::vector<Run>& runs) {
+Figure phases_figure(const std::vector<RunHistory>& runs) {
   Figure figure{
       .id = "phases",
       .title = "Time per phase",
@@ -227,7 +218,7 @@ Figure phases_figure(const std::vector<Run>& runs) {
   for (std::size_t r = 0; r < runs.size(); ++r) {
     if (runs[r].steps.empty()) continue;
     Figure::Bar bar{r, std::vector<double>(kPhaseCount, 0.0)};
-    for (const Step& step : runs[r].steps) {
+    for (const StepRecord& step : runs[r].steps) {
       for (std::size_t i = 0; i < kPhaseCount; ++i) bar.values[i] += 1e3 * step.phase_seconds[i];
     }
     for (double& value : bar.values) value /= static_cast<double>(runs[r].steps.size());
@@ -236,14 +227,15 @@ Figure phases_figure(const std::vector<Run>& runs) {
   return figure;
 }
 
-Points added_up(const Run& run, double Step::*number) {
+Points added_up(const RunHistory& run, double StepRecord::*number) {
   Points points;
   double sum = 0;
-  for (const Step& step : run.steps) points.add(static_cast<double>(step.step), 1e-6 * (sum += step.*number));
+  for (const StepRecord& step : run.steps)
+    points.add(static_cast<double>(step.step), 1e-6 * (sum += step.*number));
   return points;
 }
 
-Figure bytes_figure(const std::vector<Run>& runs) {
+Figure bytes_figure(const std::vector<RunHistory>& runs) {
   Figure figure{
       .id = "bytes",
       .title = "Bytes sent",
@@ -253,23 +245,26 @@ Figure bytes_figure(const std::vector<Run>& runs) {
           "ten times the bytes, since an entry travels with its position and to every other worker.",
       .x = {"step"},
       .y = {"MB"}};
-  std::vector<Totals> all;
-  for (const Run& run : runs) all.push_back(totals_of(run));
+  std::vector<RunTotals> all;
+  for (const RunHistory& run : runs) all.push_back(totals_of(run));
   const bool compared = dense_run(all).has_value();
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    add_curve(figure, {r, compared ? "" : "sent", 0, {}, added_up(runs[r], &Step::bytes_sent)});
-    if (!compared) add_curve(figure, {r, "dense training", 1, {}, added_up(runs[r], &Step::dense_bytes)});
-  }
+  const auto add = [&](const char* label, std::size_t dash, double StepRecord::*number) {
+    figure =
+        with_curves(std::move(figure), runs, [&](const RunHistory& run) { return added_up(run, number); },
+                    {.label = label, .dash = dash});
+  };
+  add(compared ? "" : "sent", 0, &StepRecord::bytes_sent);
+  if (!compared) add("dense training", 1, &StepRecord::dense_bytes);
   return figure;
 }
 
 // What a step left unsent is its residual: exactly for compressors that choose entries, nearly for others.
-double residual_norm(const Step& step) {
+double residual_norm(const StepRecord& step) {
   const double left = step.dense_energy - step.sent_energy();
   return std::isnan(left) ? step.residual_norm : std::sqrt(std::max(0.0, left));
 }
 
-Figure residual_figure(const std::vector<Run>& runs) {
+Figure residual_figure(const std::vector<RunHistory>& runs) {
   Figure figure{
       .id = "residual",
       .title = "Norm of the residual",
@@ -280,68 +275,16 @@ Figure residual_figure(const std::vector<Run>& runs) {
           "compressors without a residual it is the rounding error.",
       .x = {"step"},
       .y = {"norm"}};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    Points points = over_steps(runs[r], residual_norm);
-    const bool all_zero = std::all_of(points.y.begin(), points.y.end(), [](double y) { return !(y > 0); });
-    if (!all_zero) add_curve(figure, {.run = r, .points = std::move(points)});
-  }
-  return figure;
-}
-
-// JSON with as many digits as a screen can show.
-Json rounded(double value, const char* format) {
-  if (!std::isfinite(value)) return nullptr;
-  char text[40];
-  std::snprintf(text, sizeof(text), format, value);
-  const double number = std::strtod(text, nullptr);
-  if (number == std::floor(number) && std::abs(number) < 1e15) return static_cast<std::int64_t>(number);
-  return number;
-}
-
-Json list_of(const std::vector<double>& values, const char* format) {
-  Json list = Json::array();
-  for (const double value : values) list.push_back(rounded(value, format));
-  return list;
-}
-
-Json axis_of(const Axis& axis) {
-  return {{"label", axis.label}, {"log", axis.log}, {"percent", axis.percent}};
-}
-
-Json json_of(const Curve& curve, std::size_t limit) {
-  const Points points = curve.thinning == Curve::Thinning::extremes ? with_extremes(curve.points, limit)
-                                                                    : averaged(curve.points, limit);
-  return {{"run", curve.run},
-          {"label", curve.label},
-          {"dash", curve.dash},
-          {"x", list_of(points.x, "%.7g")},
-          {"y", list_of(points.y, "%.5g")}};
-}
-
-Json json_of(const Figure& figure, std::size_t limit) {
-  Json json = {{"id", figure.id},
-               {"title", figure.title},
-               {"text", figure.text},
-               {"x", axis_of(figure.x)},
-               {"y", axis_of(figure.y)}};
-  if (!figure.bars.empty()) {
-    json["parts"] = figure.parts;
-    json["bars"] = Json::array();
-    for (const Figure::Bar& bar : figure.bars) {
-      json["bars"].push_back({{"run", bar.run}, {"values", list_of(bar.values, "%.5g")}});
-    }
-    return json;
-  }
-  json["dots"] = figure.dots;
-  json["stepped"] = figure.stepped;
-  json["curves"] = Json::array();
-  for (const Curve& curve : figure.curves) json["curves"].push_back(json_of(curve, limit));
-  return json;
+  return with_curves(std::move(figure), runs, [](const RunHistory& run) {
+    Points points = over_steps(run, residual_norm);
+    const bool all_zero = std::ranges::none_of(points.y, [](double y) { return y > 0; });
+    return all_zero ? Points() : points;
+  });
 }
 
 }  // namespace
 
-std::vector<Figure> figures_of(const std::vector<Run>& runs) {
+std::vector<Figure> figures_of(const std::vector<RunHistory>& runs) {
   std::vector<Figure> all = {loss_figure(runs, false), loss_figure(runs, true)};
   for (const char* metric : {"top1", "ppl", "loss"}) {
     all.push_back(metric_figure(runs, metric, false));
@@ -355,20 +298,17 @@ std::vector<Figure> figures_of(const std::vector<Run>& runs) {
   return all;
 }
 
-std::string data_of(const std::vector<Run>& runs) {
-  const std::vector<Figure> figures = figures_of(runs);
-  std::size_t curves = 0;
-  for (const Figure& figure : figures) curves += figure.curves.size();
-  const std::size_t limit = std::clamp<std::size_t>(kPointsInAll / std::max<std::size_t>(curves, 1), 40, 500);
-  Json data = {{"conclusion", conclusion_of(runs)}, {"runs", Json::array()}, {"figures", Json::array()}};
-  for (const Run& run : runs) {
-    data["runs"].push_back({{"name", run.name}, {"unfinished", run.state == State::unfinished}});
+std::string data_of(const std::vector<RunHistory>& runs) {
+  PageData page{.title = "GraVAC: ",
+                .paragraphs = {conclusion_of(runs)},
+                .table = table_of(runs),
+                .figures = figures_of(runs)};
+  for (const RunHistory& run : runs) {
+    page.runs.push_back({run.name, run.state == RunState::unfinished});
+    if (runs.size() <= 3) page.title += (page.runs.size() > 1 ? ", " : "") + run.name;
   }
-  const Table table = table_of(runs);
-  data["table"] = {{"columns", table.columns}, {"rows", table.rows}};
-  for (const Figure& figure : figures) data["figures"].push_back(json_of(figure, limit));
-  // Names are file names, which may be any bytes: those that are no UTF-8 are replaced.
-  return data.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (runs.size() > 3) page.title += std::to_string(runs.size()) + " runs";
+  return to_json(page);
 }
 
 }  // namespace gravac::report

@@ -1,49 +1,17 @@
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
+#include "apps/report/page_data.h"
 #include "apps/report/run_folder.h"
-#include "apps/report/thin.h"
 
 namespace gravac::report {
 
-// One curve of a figure. Colours go by run; curves of one run differ in their dashes.
-struct Curve {
-  std::size_t run = 0;
-  std::string label;     // what it shows, if the figure has several curves for each run
-  std::size_t dash = 0;  // 0: a solid line
-  enum class Thinning { average, extremes } thinning = Thinning::average;
-  Points points;
-};
-
-struct Axis {
-  std::string label;
-  bool log = false;
-  bool percent = false;  // shares, to be shown in percent
-};
-
-// Curves, or one stacked bar for each run.
-struct Figure {
-  std::string id, title, text;  // text: how to read it
-  Axis x, y;
-  bool dots = false;     // show the points themselves
-  bool stepped = false;  // the value holds until the next point
-  std::vector<Curve> curves;
-  struct Bar {
-    std::size_t run = 0;
-    std::vector<double> values;
-  };
-  std::vector<std::string> parts;  // of each bar
-  std::vector<Bar> bars;
-};
-
 // All figures that the runs have data for, in the order of the page. Curves are not thinned yet.
-std::vector<Figure> figures_of(const std::vector<Run>& runs);
+std::vector<Figure> figures_of(const std::vector<RunHistory>& runs);
 
-// Everything that the page shows, as JSON. Long curves are thinned, so that the page stays small whatever
-// the length and the number of runs.
-std::string data_of(const std::vector<Run>& runs);
+// The page of `gravac report`, as JSON.
+std::string data_of(const std::vector<RunHistory>& runs);
 
 }  // namespace gravac::report

@@ -10,11 +10,11 @@ namespace gravac::report {
 namespace {
 
 // A run with every number there is, whose factor alternates between 10 and 20.
-Run full_run(std::size_t count) {
-  Run run{.name = "full"};
+RunHistory full_run(std::size_t count) {
+  RunHistory run{.name = "full"};
   for (std::size_t i = 0; i < count; ++i) {
     const auto n = static_cast<double>(i);
-    Step step{.step = i, .seconds = 0.5 * n, .loss = 3 / (1 + n)};
+    StepRecord step{.step = i, .seconds = 0.5 * n, .loss = 3 / (1 + n)};
     step.factor = i % 2 == 0 ? 10 : 20;
     step.gain_error_fed = 0.5;
     step.entered_energy = 2;
@@ -45,14 +45,14 @@ TEST(Figures, AreAllThereInOrder) {
 }
 
 TEST(Figures, AreLeftOutWithoutData) {
-  report::Run run = full_run(10);
+  report::RunHistory run = full_run(10);
   run.evaluations.clear();
-  for (Step& step : run.steps)
+  for (StepRecord& step : run.steps)
     step.loss = step.entered_energy = step.dense_energy = step.residual_norm = std::nan("");
   const std::vector<Figure> figures = figures_of({run});
   for (const char* id : {"loss-steps", "test-top1-steps", "energy", "residual"})
     EXPECT_EQ(find(figures, id), nullptr) << id;
-  EXPECT_TRUE(figures_of({report::Run{.name = "new"}}).empty());
+  EXPECT_TRUE(figures_of({report::RunHistory{.name = "new"}}).empty());
 }
 
 TEST(Figures, ThroughputBelongsToTheFactorOfTheStepBefore) {
@@ -86,11 +86,11 @@ TEST(Figures, BytesAreAddedUp) {
 
 TEST(Figures, StaySmallWhateverTheLengthAndTheNumberOfRuns) {
   EXPECT_LT(data_of({full_run(10000)}).size(), 400'000);
-  EXPECT_LT(data_of(std::vector<report::Run>(30, full_run(2000))).size(), 850'000);
+  EXPECT_LT(data_of(std::vector<report::RunHistory>(30, full_run(2000))).size(), 850'000);
 }
 
 TEST(Figures, AreJsonWhateverTheNames) {
-  report::Run run = full_run(5);
+  report::RunHistory run = full_run(5);
   run.name = "</script>\xff\"\n";
   const nlohmann::json data = nlohmann::json::parse(data_of({run}));
   EXPECT_EQ(data["runs"][0]["name"], "</script>\xef\xbf\xbd\"\n");

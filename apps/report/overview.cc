@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+
+#include "simulate/text.h"
 
 namespace gravac::report {
 namespace {
 
-template <class... Values>
-std::string print(const char* format, Values... values) {
-  char text[128];
-  std::snprintf(text, sizeof(text), format, values...);
-  return text;
-}
+using simulate::print;
 
 std::string duration(double seconds) {
   if (seconds >= 3600) return print("%.1f h", seconds / 3600);
@@ -34,26 +30,26 @@ std::string value_text(const std::string& metric, double value) {
   return metric == "top1" ? print("%.2f %%", 100 * value) : print("%.4g", value);
 }
 
-std::string metric_text(const Totals& totals) {
+std::string metric_text(const RunTotals& totals) {
   return totals.metric.empty() ? "-" : value_text(totals.metric, totals.value);
 }
 
 // The metric that all runs were evaluated by; empty if they differ or some run has none.
-std::string common_metric(const std::vector<Totals>& all) {
-  for (const Totals& one : all) {
+std::string common_metric(const std::vector<RunTotals>& all) {
+  for (const RunTotals& one : all) {
     if (one.metric != all.front().metric) return "";
   }
   return all.empty() ? "" : all.front().metric;
 }
 
 // " and ended with top1 57.45 %", by the metric or else by the training loss; empty if neither is known.
-std::string outcome(const Totals& totals) {
+std::string outcome(const RunTotals& totals) {
   if (!totals.metric.empty()) return totals.metric + " " + metric_text(totals);
   return std::isnan(totals.final_loss) ? "" : "a training loss of " + print("%.4g", totals.final_loss);
 }
 
 // "57.45 %, 1.20 points less": how the outcome differs from that of `other`.
-std::string against(const Totals& totals, const Totals& other) {
+std::string against(const RunTotals& totals, const RunTotals& other) {
   if (outcome(totals).empty()) return "";
   if (totals.metric != other.metric || outcome(other).empty()) return outcome(totals);
   if (totals.metric == "top1") {
@@ -64,15 +60,15 @@ std::string against(const Totals& totals, const Totals& other) {
          (totals.metric.empty() ? print("%.4g", other.final_loss) : metric_text(other));
 }
 
-std::size_t fastest(const std::vector<Totals>& all) {
-  const auto less = [](const Totals& a, const Totals& b) {
+std::size_t fastest(const std::vector<RunTotals>& all) {
+  const auto less = [](const RunTotals& a, const RunTotals& b) {
     return a.seconds_per_step() < b.seconds_per_step();
   };
   return static_cast<std::size_t>(std::min_element(all.begin(), all.end(), less) - all.begin());
 }
 
-std::string about_one(const Run& run, const Totals& totals) {
-  std::string text = run.name + (run.state == State::unfinished ? " has taken " : " took ") +
+std::string about_one(const RunHistory& run, const RunTotals& totals) {
+  std::string text = run.name + (run.state == RunState::unfinished ? " has taken " : " took ") +
                      print("%.0f", totals.steps) + " steps in " + duration(totals.seconds) + ", " +
                      duration(totals.seconds_per_step()) + " each, and sent ";
   text += totals.fewer_bytes() < 1.05
@@ -83,7 +79,8 @@ std::string about_one(const Run& run, const Totals& totals) {
 }
 
 // "; the best top1 is that of x, 59.15 %", unless the sentence has named it already.
-std::string about_best(const std::vector<Run>& runs, const std::vector<Totals>& all, std::size_t named) {
+std::string about_best(const std::vector<RunHistory>& runs, const std::vector<RunTotals>& all,
+                       std::size_t named) {
   const std::string metric = common_metric(all);
   if (metric.empty()) return "";
   std::size_t best = named;
@@ -96,7 +93,7 @@ std::string about_best(const std::vector<Run>& runs, const std::vector<Totals>& 
   return "; the best " + metric + " is that of " + runs[best].name + ", " + metric_text(all[best]);
 }
 
-std::string about_fastest(const std::vector<Run>& runs, const std::vector<Totals>& all) {
+std::string about_fastest(const std::vector<RunHistory>& runs, const std::vector<RunTotals>& all) {
   const std::size_t quick = fastest(all);
   const std::optional<std::size_t> dense = dense_run(all);
   std::size_t other = dense.value_or(0);
@@ -124,12 +121,12 @@ std::string about_fastest(const std::vector<Run>& runs, const std::vector<Totals
 
 }  // namespace
 
-Totals totals_of(const Run& run) {
-  Totals totals;
+RunTotals totals_of(const RunHistory& run) {
+  RunTotals totals;
   double logarithms = 0, loss = 0, known = 0;
   const std::size_t count = run.steps.size(), late = count - std::max<std::size_t>(count / 20, count > 0);
   for (std::size_t i = 0; i < count; ++i) {
-    const Step& step = run.steps[i];
+    const StepRecord& step = run.steps[i];
     totals.bytes_sent += step.bytes_sent;
     totals.dense_bytes += step.dense_bytes;
     totals.dense = totals.dense && step.factor == 1;
@@ -149,31 +146,35 @@ Totals totals_of(const Run& run) {
   return totals;
 }
 
-std::optional<std::size_t> dense_run(const std::vector<Totals>& totals) {
+std::optional<std::size_t> dense_run(const std::vector<RunTotals>& totals) {
   for (std::size_t i = 0; i < totals.size(); ++i) {
     if (totals[i].dense && totals[i].steps > 0) return i;
   }
   return std::nullopt;
 }
 
-Table table_of(const std::vector<Run>& runs) {
-  std::vector<Totals> all;
-  for (const Run& run : runs) all.push_back(totals_of(run));
+PageTable table_of(const std::vector<RunHistory>& runs) {
+  std::vector<RunTotals> all;
+  for (const RunHistory& run : runs) all.push_back(totals_of(run));
   const std::optional<std::size_t> dense = dense_run(all);
   const bool compared = dense && runs.size() > 1;
   const bool targets =
-      std::any_of(runs.begin(), runs.end(), [](const Run& run) { return !run.target.empty(); });
+      std::any_of(runs.begin(), runs.end(), [](const RunHistory& run) { return !run.target.empty(); });
   const std::string metric = common_metric(all);
-  Table table{.columns = {"policy", "compressor", "mean factor", "steps", "time", "per step"}};
+  PageTable table{.columns = {"run", "policy", "compressor", "mean factor", "steps", "time", "per step"}};
   if (compared) table.columns.push_back("speed-up");
   table.columns.push_back(metric.empty() ? "metric" : metric);
   if (targets) table.columns.push_back("time to target");
   table.columns.insert(table.columns.end(), {"sent by worker 0", "fewer bytes"});
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    const Totals& totals = all[i];
-    std::vector<std::string> row = {runs[i].setting("policy", "-"),     runs[i].setting("compressor", "-"),
-                                    print("%.3gx", totals.mean_factor), print("%.0f", totals.steps),
-                                    duration(totals.seconds),           duration(totals.seconds_per_step())};
+    const RunTotals& totals = all[i];
+    std::vector<std::string> row = {runs[i].name,
+                                    runs[i].setting("policy", "-"),
+                                    runs[i].setting("compressor", "-"),
+                                    print("%.3gx", totals.mean_factor),
+                                    print("%.0f", totals.steps),
+                                    duration(totals.seconds),
+                                    duration(totals.seconds_per_step())};
     if (compared) {
       const double own = totals.seconds_per_step();
       row.push_back(own > 0 ? print("%.2fx", all[*dense].seconds_per_step() / own) : "-");
@@ -191,10 +192,10 @@ Table table_of(const std::vector<Run>& runs) {
   return table;
 }
 
-std::string conclusion_of(const std::vector<Run>& runs) {
-  std::vector<Run> begun;
-  std::vector<Totals> all;
-  for (const Run& run : runs) {
+std::string conclusion_of(const std::vector<RunHistory>& runs) {
+  std::vector<RunHistory> begun;
+  std::vector<RunTotals> all;
+  for (const RunHistory& run : runs) {
     if (run.steps.empty()) continue;
     begun.push_back(run);
     all.push_back(totals_of(run));

@@ -5,12 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "apps/report/page_data.h"
 #include "apps/report/run_folder.h"
 
 namespace gravac::report {
 
 // The figures of one run that the table and the conclusion are made of.
-struct Totals {
+struct RunTotals {
   double steps = 0, seconds = 0;
   double bytes_sent = 0, dense_bytes = 0;  // of worker 0
   double mean_factor = 1;                  // geometric
@@ -22,18 +23,15 @@ struct Totals {
   double seconds_per_step() const { return steps > 0 ? seconds / steps : 0; }
   double fewer_bytes() const { return bytes_sent > 0 ? dense_bytes / bytes_sent : 1; }
 };
-Totals totals_of(const Run& run);
+RunTotals totals_of(const RunHistory& run);
 
-struct Table {
-  std::vector<std::string> columns;
-  std::vector<std::vector<std::string>> rows;  // one for each run, without its name
-};
-Table table_of(const std::vector<Run>& runs);
+// One row for each run.
+PageTable table_of(const std::vector<RunHistory>& runs);
 
 // One sentence: which run was the fastest, by how much, and what that cost.
-std::string conclusion_of(const std::vector<Run>& runs);
+std::string conclusion_of(const std::vector<RunHistory>& runs);
 
 // The first run that sent dense gradients throughout, with which the others are compared.
-std::optional<std::size_t> dense_run(const std::vector<Totals>& totals);
+std::optional<std::size_t> dense_run(const std::vector<RunTotals>& totals);
 
 }  // namespace gravac::report

@@ -8,8 +8,9 @@ namespace gravac::report {
 namespace {
 
 // A run of 100 steps.
-Run run_of(const std::string& name, double factor, double seconds_per_step, double top1 = std::nan("")) {
-  Run run{.name = name, .state = State::finished};
+RunHistory run_of(const std::string& name, double factor, double seconds_per_step,
+                  double top1 = std::nan("")) {
+  RunHistory run{.name = name, .state = RunState::finished};
   for (std::uint64_t i = 0; i < 100; ++i) {
     run.steps.push_back({.step = i,
                          .seconds = seconds_per_step * static_cast<double>(i + 1),
@@ -23,7 +24,7 @@ Run run_of(const std::string& name, double factor, double seconds_per_step, doub
 }
 
 TEST(Overview, AddsUpARun) {
-  const Totals totals = totals_of(run_of("a", 10, 0.5, 0.25));
+  const RunTotals totals = totals_of(run_of("a", 10, 0.5, 0.25));
   EXPECT_EQ(totals.steps, 100);
   EXPECT_DOUBLE_EQ(totals.seconds_per_step(), 0.5);
   EXPECT_NEAR(totals.fewer_bytes(), 10, 1e-9);
@@ -38,8 +39,8 @@ TEST(Overview, ConcludesOnOneRun) {
             "a took 100 steps in 50.0 s, 500.0 ms each, and sent 10.0 times fewer bytes than dense training; "
             "it is at "
             "top1 25.00 %.");
-  report::Run going = run_of("a", 1, 0.5);
-  going.state = State::unfinished;
+  report::RunHistory going = run_of("a", 1, 0.5);
+  going.state = RunState::unfinished;
   EXPECT_EQ(
       conclusion_of({going}),
       "a has taken 100 steps in 50.0 s, 500.0 ms each, and sent as many bytes as dense training; it is at a "
@@ -61,28 +62,28 @@ TEST(Overview, ConcludesOnTheFastestRunAndTheBest) {
 }
 
 TEST(Overview, SaysSoWhereNothingHasHappenedYet) {
-  EXPECT_EQ(conclusion_of({report::Run{.name = "a"}}), "No step has been taken yet.");
-  EXPECT_EQ(table_of({report::Run{.name = "a"}}).rows.size(), 1);
+  EXPECT_EQ(conclusion_of({report::RunHistory{.name = "a"}}), "No step has been taken yet.");
+  EXPECT_EQ(table_of({report::RunHistory{.name = "a"}}).rows.size(), 1);
 }
 
 TEST(Overview, TablesCompareWithTheDenseRun) {
-  const Table table = table_of({run_of("hard", 100, 0.25, 0.5), run_of("plain", 1, 1, 0.6)});
+  const PageTable table = table_of({run_of("hard", 100, 0.25, 0.5), run_of("plain", 1, 1, 0.6)});
   for (const auto& row : table.rows) EXPECT_EQ(row.size(), table.columns.size());
-  EXPECT_EQ(table.columns[6], "speed-up");
-  EXPECT_EQ(table.rows[0][6], "4.00x");
-  EXPECT_EQ(table.columns[7], "top1");
-  EXPECT_EQ(table.rows[0][7], "50.00 %");
+  EXPECT_EQ(table.columns[7], "speed-up");
+  EXPECT_EQ(table.rows[0][7], "4.00x");
+  EXPECT_EQ(table.columns[8], "top1");
+  EXPECT_EQ(table.rows[0][8], "50.00 %");
 }
 
 TEST(Overview, TablesHaveTheTimeToATarget) {
-  std::vector<report::Run> runs = {run_of("a", 10, 1, 0.5), run_of("b", 10, 1, 0.5)};
-  for (report::Run& run : runs) run.target = "top1=0.4";
+  std::vector<report::RunHistory> runs = {run_of("a", 10, 1, 0.5), run_of("b", 10, 1, 0.5)};
+  for (report::RunHistory& run : runs) run.target = "top1=0.4";
   runs[0].target_seconds = 30;
   runs[1].target_seconds = std::nan("");
-  const Table table = table_of(runs);
-  EXPECT_EQ(table.columns[7], "time to target");
-  EXPECT_EQ(table.rows[0][7], "30.0 s to top1=0.4");
-  EXPECT_EQ(table.rows[1][7], "-");
+  const PageTable table = table_of(runs);
+  EXPECT_EQ(table.columns[8], "time to target");
+  EXPECT_EQ(table.rows[0][8], "30.0 s to top1=0.4");
+  EXPECT_EQ(table.rows[1][8], "-");
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "apps/report/page.h"
 
-#include "apps/report/page_template.h"
 #include "gravac/util/require.h"
 
 namespace gravac::report {
@@ -23,9 +22,6 @@ std::string escape_for_script(std::string_view json) {
 
 // The data goes in last: marks that it holds are text like any other.
 std::string page(std::string_view data, PageKind kind) {
-  require(!kPageTemplate.empty(),
-          "report: this program was built without uPlot, which draws the figures; with npm installed, ",
-          "configure and build it again");
   std::string text(kPageTemplate);
   const bool live = kind == PageKind::live;
   replace(text, "@LIVE@", live ? "yes" : "no");

@@ -1,5 +1,5 @@
-// Draws the report: the summary, a checkbox for each run, and one figure for each entry of the data. Texts from
-// the data reach the page as text nodes only, so that a run may have any name.
+// Draws a page: the summary, a checkbox for each run, and one figure for each entry of the data
+// (apps/report/page_data.h). Texts from the data reach the page as text nodes only, so that a run may have any name.
 "use strict";
 
 (() => {
@@ -14,7 +14,7 @@
   let text = byId("data").textContent;
   let data = JSON.parse(text);
   let shown = data.runs.map(() => true);
-  const charts = new Map(); // by the figure's id: {figure, chart, plot, readout, zoomed}
+  const charts = new Map(); // by the figure's id: {figure, element, chart, readout, range, frame, scales, places, at}
 
   function make(tag, properties, ...children) {
     const element = document.createElement(tag);
@@ -73,18 +73,19 @@
 
   function drawSummary() {
     const colours = look();
-    const head = make("tr", {}, ...["run", ...data.table.columns].map((name) => make("th", { scope: "col" }, name)));
-    const rows = data.table.rows.map((cells, i) => {
-      const run = data.runs[i];
-      const name = make("th", { scope: "row", title: run.name }, run.name);
-      if (run.unfinished) name.append(make("span", { className: "unfinished" }, "not finished"));
-      name.style.color = colours.run(i);
-      return make("tr", {}, name, ...cells.map((cell) => make("td", {}, cell)));
+    const isText = data.table.columns.map((_, i) => !data.table.rows.some((row) => /^\d/.test(row[i])));
+    const kind = (i) => (i === 0 || isText[i] ? "words" : "");
+    const head = make("tr", {}, ...data.table.columns.map((name, i) => make("th", { scope: "col", className: kind(i) }, name)));
+    const rows = data.table.rows.map(([first, ...cells]) => {
+      const i = data.runs.findIndex((run) => run.name === first);
+      const name = make("th", { scope: "row", title: first, className: "words" }, first);
+      if (i >= 0) name.style.color = colours.run(i);
+      if (i >= 0 && data.runs[i].unfinished) name.append(make("span", { className: "unfinished" }, "not finished"));
+      return make("tr", {}, name, ...cells.map((cell, column) => make("td", { className: kind(column + 1) }, cell)));
     });
     byId("summary").replaceChildren(make("thead", {}, head), make("tbody", {}, ...rows));
-    byId("conclusion").textContent = data.conclusion;
-    const names = data.runs.map((run) => run.name);
-    document.title = "GraVAC: " + (names.length > 3 ? names.length + " runs" : names.join(", "));
+    byId("conclusion").replaceChildren(...data.paragraphs.map((paragraph) => make("p", {}, paragraph)));
+    document.title = byId("title").textContent = data.title;
   }
 
   function drawRuns() {
@@ -93,23 +94,13 @@
       const box = make("input", { type: "checkbox", checked: shown[i] });
       box.addEventListener("change", () => {
         shown[i] = box.checked;
-        showRuns();
+        charts.forEach(draw);
       });
       const swatch = make("span", { className: "swatch" });
       swatch.style.color = colours.run(i);
       return make("label", { title: run.name }, box, swatch, make("span", { className: "name" }, run.name));
     });
     byId("runs").replaceChildren(byId("runs").firstElementChild, ...labels);
-  }
-
-  function showRuns() {
-    for (const entry of charts.values()) {
-      if (!entry.plot) {
-        drawBars(entry);
-        continue;
-      }
-      entry.plot.batch(() => entry.figure.curves.forEach((c, i) => entry.plot.setSeries(i + 1, { show: shown[c.run] })));
-    }
   }
 
   // Figures.
@@ -121,7 +112,7 @@
   }
 
   function svgText(id) {
-    return svgOf(charts.get(id).figure, data, shown, look(), 820, false);
+    return savedSvg(charts.get(id).figure, data, shown, look(), 820);
   }
 
   function saveSvg(id) {
@@ -172,76 +163,34 @@
         button("SVG", () => saveSvg(figure.id))),
       chart, make("div", { className: "keys" }), make("figcaption", {}, figure.text));
     byId("figures").append(element);
-    const entry = { figure, element, chart, plot: null, readout: make("div", { className: "readout", hidden: true }), zoomed: false };
+    const entry = { figure, element, chart, readout: make("div", { className: "readout", hidden: true }), range: null, at: null };
     charts.set(figure.id, entry);
-    chart.addEventListener("keydown", (event) => onKey(entry, event));
-    chart.addEventListener("blur", () => (entry.readout.hidden = true));
+    if (!figure.bars) listen(entry);
     return entry;
   }
 
-  function drawBars(entry) {
-    const width = Math.max(entry.chart.clientWidth, 200);
-    entry.chart.replaceChildren(svgNode(svgOf(entry.figure, data, shown, look(), width, true)));
-    entry.element.dataset.points = entry.figure.bars.flatMap((b) => b.values).filter((v) => v !== null).length;
+  function drawBars(entry, width) {
+    const bars = barsSvg(entry.figure, data, shown, look(), width, 4);
+    entry.chart.replaceChildren(svgNode(svgElement(entry.figure.title, width, Math.ceil(bars.height), look(), bars.body)));
+    return entry.figure.bars.flatMap((bar) => bar.values);
   }
 
-  function tableOf(figure) {
-    const tables = figure.curves.map((c) => [c.x, figure.y.log ? c.y.map((v) => (v > 0 ? v : null)) : c.y]);
-    return uPlot.join(tables);
-  }
-
-  function sizeOf(entry) {
-    const width = Math.max(entry.chart.clientWidth, 200);
-    return { width, height: width < 450 ? 240 : 300 };
-  }
-
-  function axisOf(axis, side, colours) {
-    const plain = { stroke: colours.muted, grid: { stroke: colours.line, width: 1 }, ticks: { stroke: colours.line, width: 1 },
-      font: "12px system-ui, sans-serif", labelFont: "12px system-ui, sans-serif", label: axis.label, labelSize: 18 };
-    plain.size = side === "x" ? 34 : axis.percent ? 66 : 58;
-    const isPower = (v) => Math.abs(Math.log10(v) - Math.round(Math.log10(v))) < 1e-9;
-    if (axis.log) plain.grid.filter = (u, splits) => splits.map((v) => (isPower(v) ? v : null));
-    plain.values = (u, splits) => splits.map((v) => (v === null ? "" : axis.percent ? Number((100 * v).toPrecision(4)) + " %" : numberText(v)));
-    return plain;
-  }
-
-  function drawCurves(entry) {
-    const { figure } = entry, colours = look();
-    const scale = (axis) => ({ time: false, distr: axis.log ? 3 : 1 });
-    const options = {
-      ...sizeOf(entry),
-      scales: { x: scale(figure.x), y: scale(figure.y) },
-      axes: [axisOf(figure.x, "x", colours), axisOf(figure.y, "y", colours)],
-      legend: { show: false },
-      cursor: { drag: { x: true, y: false }, points: { size: 7 } },
-      series: [{}, ...figure.curves.map((c) => ({
-        label: curveName(data, figure, c), show: shown[c.run], stroke: colours.run(c.run), width: 1.6, dash: DASHES[c.dash],
-        paths: figure.stepped ? uPlot.paths.stepped({ align: 1 }) : undefined,
-        points: { show: figure.dots || c.x.length < 3, size: 7, fill: colours.run(c.run) },
-      }))],
-      hooks: {
-        setCursor: [() => showReadout(entry)],
-        setSelect: [() => (entry.zoomed = true)],
-      },
-    };
-    if (entry.plot) entry.plot.destroy();
-    entry.chart.replaceChildren(entry.readout);
-    entry.readout.hidden = true;
-    entry.zoomed = false;
-    entry.plot = new uPlot(options, tableOf(figure), entry.chart);
-    entry.plot.over.addEventListener("dblclick", () => (entry.zoomed = false));
-    countPoints(entry);
-  }
-
-  function countPoints(entry) {
-    const known = entry.plot.data.slice(1).map((ys) => ys.filter((v) => v !== null && v !== undefined).length);
-    entry.element.dataset.points = known.reduce((a, b) => a + b, 0);
+  function drawCurves(entry, width) {
+    const { figure } = entry, height = width < 450 ? 240 : 300;
+    entry.frame = frameOf(width, height, 8);
+    entry.scales = scalesOf(figure, shown, entry.frame, entry.range);
+    entry.places = [...new Set(figure.curves.filter((c) => shown[c.run]).flatMap((c) => c.x))].sort((a, b) => a - b);
+    const body = curvesSvg(figure, shown, look(), entry.frame, entry.scales);
+    entry.chart.replaceChildren(svgNode(svgElement(figure.title, width, height, look(), body)), entry.readout);
+    showReadout(entry, null);
+    entry.element.querySelector(".keys").replaceChildren(dashKey(figure, look()));
+    return figure.curves.flatMap((c) => c.y);
   }
 
   function draw(entry) {
-    entry.figure.bars ? drawBars(entry) : drawCurves(entry);
-    const keys = entry.element.querySelector(".keys");
-    keys.replaceChildren(...(entry.figure.bars ? [] : [dashKey(entry.figure, look())]));
+    const width = Math.max(entry.chart.clientWidth, 200);
+    const values = entry.figure.bars ? drawBars(entry, width) : drawCurves(entry, width);
+    entry.element.dataset.points = values.filter((v) => v !== null).length;
   }
 
   function drawAll() {
@@ -251,41 +200,98 @@
     if (!data.figures.length) byId("figures").replaceChildren(make("p", { className: "empty" }, "There is nothing to draw yet."));
   }
 
-  // The values under the cursor. Runs have points at different places: each shows its last one up to there.
-  function showReadout(entry) {
-    const { plot, figure, readout } = entry;
-    const at = plot ? plot.cursor.idx : null;
-    readout.hidden = at === null || at === undefined || plot.cursor.left < 0;
-    if (readout.hidden) return;
-    const colours = look();
-    const lines = [make("div", {}, `${figure.x.label} ${numberText(plot.data[0][at])}`)];
-    figure.curves.forEach((curve, i) => {
-      if (!shown[curve.run]) return;
-      let back = at;
-      while (back > 0 && plot.data[i + 1][back] === undefined) --back;
-      const value = plot.data[i + 1][back];
-      if (value === null || value === undefined) return;
+  // Reading values and zooming.
+
+  // Marks one of a chart's places, or none, and says the values there. Curves have points at different places: each
+  // shows its last one up to there.
+  function showReadout(entry, at) {
+    const { figure, readout, frame, scales } = entry;
+    entry.at = at;
+    entry.chart.querySelectorAll(".cursor").forEach((old) => old.remove());
+    readout.hidden = at === null;
+    if (at === null) return;
+    const colours = look(), place = scales.x.at(entry.places[at]).toFixed(1);
+    let marks = `<line x1="${place}" x2="${place}" y1="${frame.top}" y2="${frame.bottom}" stroke="${colours.muted}" stroke-dasharray="3 3"/>`;
+    const lines = [make("div", {}, `${figure.x.label} ${numberText(entry.places[at])}`)];
+    for (const curve of figure.curves.filter((c) => shown[c.run])) {
+      const value = curve.y[curve.x.findLastIndex((x) => x <= entry.places[at])];
+      if (value === null || value === undefined) continue;
       const swatch = make("span", { className: "swatch" });
       swatch.style.color = colours.run(curve.run);
       lines.push(make("div", {}, swatch, `${shortened(curveName(data, figure, curve), 40)}: ${numberText(value, figure.y)}`));
-    });
+      if (!figure.y.log || value > 0) marks += `<circle cx="${place}" cy="${scales.y.at(value).toFixed(1)}" r="3.5" fill="${colours.run(curve.run)}"/>`;
+    }
+    entry.chart.firstElementChild.append(svgNode(`<svg xmlns="http://www.w3.org/2000/svg" class="cursor">${marks}</svg>`));
     readout.replaceChildren(...lines);
-    const right = plot.cursor.left > plot.over.clientWidth / 2;
-    readout.style.left = right ? "66px" : "auto";
-    readout.style.right = right ? "auto" : "8px";
+    const right = place > (frame.left + frame.right) / 2;
+    readout.style.left = right ? frame.left + 8 + "px" : "auto";
+    readout.style.right = right ? "auto" : "18px";
+  }
+
+  // The places that are in sight, as first and last index.
+  function sight(entry) {
+    const { low, high } = entry.scales.x;
+    return [entry.places.findIndex((x) => x >= low), entry.places.findLastIndex((x) => x <= high)];
   }
 
   function onKey(entry, event) {
-    const { plot } = entry;
-    if (!plot || event.ctrlKey || event.altKey || event.metaKey) return;
-    const last = plot.data[0].length - 1, step = Math.max(1, Math.round(last / 100));
-    const now = plot.cursor.idx ?? -step;
-    const to = { ArrowLeft: now - step, ArrowRight: now + step, Home: 0, End: last }[event.key];
-    if (event.key === "Escape") plot.setCursor({ left: -10, top: -10 });
-    if (to === undefined) return;
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    if (event.key === "Escape") showReadout(entry, null);
+    const [first, last] = sight(entry);
+    const step = Math.max(1, Math.round((last - first) / 100)), now = entry.at ?? first - step;
+    const to = { ArrowLeft: now - step, ArrowRight: now + step, Home: first, End: last }[event.key];
+    if (to === undefined || first < 0 || last < first) return;
     event.preventDefault();
-    const left = plot.valToPos(plot.data[0][Math.min(Math.max(to, 0), last)], "x");
-    plot.setCursor({ left, top: plot.over.clientHeight / 2 });
+    showReadout(entry, Math.min(Math.max(to, first), last));
+  }
+
+  // Where in a chart the pointer is, from left to right.
+  function pointerPlace(entry, event) {
+    const place = event.clientX - entry.chart.getBoundingClientRect().left;
+    return Math.min(Math.max(place, entry.frame.left), entry.frame.right);
+  }
+
+  function onMove(entry, event) {
+    const [first, last] = sight(entry), x = entry.scales.x.at, place = pointerPlace(entry, event);
+    let nearest = null;
+    for (let i = first; first >= 0 && i <= last; ++i) {
+      if (nearest === null || Math.abs(x(entry.places[i]) - place) < Math.abs(x(entry.places[nearest]) - place)) nearest = i;
+    }
+    showReadout(entry, nearest);
+  }
+
+  // Dragging marks a part of the x-axis, which then fills the figure.
+  function onDown(entry, event) {
+    if (event.button !== 0 || event.pointerType === "touch") return;
+    const from = pointerPlace(entry, event), box = make("div", { className: "selection" });
+    const move = (moved) => {
+      const to = pointerPlace(entry, moved);
+      Object.assign(box.style, { left: Math.min(from, to) + "px", width: Math.abs(to - from) + "px", top: entry.frame.top + "px", height: entry.frame.bottom - entry.frame.top + "px" });
+    };
+    const up = (ended) => {
+      window.removeEventListener("pointermove", move);
+      box.remove();
+      const to = pointerPlace(entry, ended);
+      if (Math.abs(to - from) < 6) return;
+      entry.range = [Math.min(from, to), Math.max(from, to)].map(entry.scales.x.value);
+      draw(entry);
+    };
+    entry.chart.append(box);
+    window.addEventListener("pointermove", move);
+    window.addEventListener("pointerup", up, { once: true });
+  }
+
+  function listen(entry) {
+    const { chart } = entry;
+    chart.addEventListener("keydown", (event) => onKey(entry, event));
+    chart.addEventListener("blur", () => showReadout(entry, null));
+    chart.addEventListener("pointermove", (event) => onMove(entry, event));
+    chart.addEventListener("pointerleave", () => showReadout(entry, null));
+    chart.addEventListener("pointerdown", (event) => onDown(entry, event));
+    chart.addEventListener("dblclick", () => {
+      entry.range = null;
+      draw(entry);
+    });
   }
 
   // A run that goes on.
@@ -302,7 +308,6 @@
     data = newData;
     if (!same) {
       if (shown.length !== data.runs.length) shown = data.runs.map(() => true);
-      for (const entry of charts.values()) if (entry.plot) entry.plot.destroy();
       charts.clear();
       byId("figures").replaceChildren();
       drawAll();
@@ -310,15 +315,10 @@
     }
     drawSummary();
     for (const figure of data.figures) {
-      const entry = charts.get(figure.id);
+      const entry = charts.get(figure.id), { at } = entry;
       entry.figure = figure;
-      if (!entry.plot) {
-        drawBars(entry);
-        continue;
-      }
-      entry.plot.setData(tableOf(figure), !entry.zoomed);
-      if (entry.zoomed) entry.plot.redraw();
-      countPoints(entry);
+      draw(entry);
+      if (at !== null && at < entry.places.length) showReadout(entry, at);
     }
   }
 
@@ -336,15 +336,14 @@
     setTimeout(poll, POLL_MS);
   }
 
+  let width = byId("figures").clientWidth;
   startTheme();
   drawAll();
-  let width = window.innerWidth;
-  window.addEventListener("resize", () => {
-    if (window.innerWidth === width) return; // a phone's address bar changes the height all the time
-    width = window.innerWidth;
-    for (const entry of charts.values()) entry.plot ? entry.plot.setSize(sizeOf(entry)) : drawBars(entry);
-  });
+  new ResizeObserver(() => {
+    if (byId("figures").clientWidth === width) return; // only the height
+    width = byId("figures").clientWidth;
+    requestAnimationFrame(() => charts.forEach(draw));
+  }).observe(byId("figures"));
   if (root.dataset.live === "yes") setTimeout(poll, POLL_MS);
-  // uPlot draws in microtasks, which come before this one. Milliseconds since the page was opened.
-  queueMicrotask(() => (root.dataset.drawn = Math.round(performance.now())));
+  root.dataset.drawn = Math.round(performance.now()); // milliseconds since the page was opened
 })();

@@ -17,11 +17,10 @@ TEST(Page, EscapesWhatCouldEndAScript) {
 TEST(Page, HoldsTheDataAndNoMarkThatWasNotFilledIn) {
   const std::string text = page(R"({"runs":[]})", PageKind::file);
   EXPECT_NE(text.find(R"(type="application/json">{"runs":[]}</script>)"), text.npos);
-  for (const char* mark :
-       {"@DATA@", "@LIVE@", "@CONNECT@", "@JS@", "@SVG_JS@", "@CSS@", "@UPLOT_JS@", "@UPLOT_CSS@"}) {
+  for (const char* mark : {"@DATA@", "@LIVE@", "@CONNECT@", "@JS@", "@SVG_JS@", "@CSS@"}) {
     EXPECT_EQ(text.find(mark), text.npos) << mark;
   }
-  EXPECT_LT(text.size(), 150'000);
+  EXPECT_LT(text.size(), 60'000);
 }
 
 TEST(Page, LeavesMarksInTheDataAlone) {

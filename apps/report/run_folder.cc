@@ -1,12 +1,10 @@
 #include "apps/report/run_folder.h"
 
-#include <sys/stat.h>
-
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "apps/report/run_files.h"
 #include "gravac/util/require.h"
 
 namespace gravac::report {
@@ -39,22 +37,6 @@ double gain_of(const Json& line, const std::string& definition, const std::strin
   return number(line, ("gain_" + definition + "_" + sent).c_str());
 }
 
-// `key = value` lines without tables, as we write them ourselves; values lose their quotes.
-std::map<std::string, std::string> settings_in(const std::string& path) {
-  std::map<std::string, std::string> settings;
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t equals = line.find(" = ");
-    if (line.starts_with('#') || equals == line.npos) continue;
-    std::string value = line.substr(equals + 3);
-    if (value.size() >= 2 && value.front() == '"' && value.back() == '"') {
-      value = value.substr(1, value.size() - 2);
-    }
-    settings[line.substr(0, equals)] = value;
-  }
-  return settings;
-}
-
 // "a/b/" and "a/b" are both called b; "." is called by the folder's real name.
 std::string name_of(const std::string& path) {
   std::error_code ignored;
@@ -65,12 +47,12 @@ std::string name_of(const std::string& path) {
 
 }  // namespace
 
-std::string Run::setting(const std::string& key, const std::string& otherwise) const {
+std::string RunHistory::setting(const std::string& key, const std::string& otherwise) const {
   const auto found = settings.find(key);
   return found == settings.end() || found->second.empty() ? otherwise : found->second;
 }
 
-bool parse_step(std::string_view line, Step& step) {
+bool parse_step(std::string_view line, StepRecord& step) {
   const Json json = object_of(line);
   if (json.is_null()) return false;
   const auto sent_at = json.find("sent");
@@ -98,7 +80,7 @@ bool parse_step(std::string_view line, Step& step) {
   return true;
 }
 
-bool parse_evaluation(std::string_view line, Evaluation& evaluation) {
+bool parse_evaluation(std::string_view line, EvaluationRecord& evaluation) {
   const Json json = object_of(line);
   if (json.is_null()) return false;
   evaluation.step = json["step"].get<std::uint64_t>();
@@ -111,105 +93,115 @@ bool parse_evaluation(std::string_view line, Evaluation& evaluation) {
   return true;
 }
 
-std::vector<std::string> LineReader::next(bool& restarted) {
-  restarted = false;
-  struct stat status {};
-  if (stat(path_.c_str(), &status) != 0) return {};
-  const auto size = static_cast<std::uint64_t>(status.st_size);
-  std::ifstream file(path_, std::ios::binary);
-  const auto read = [&](std::uint64_t from) {
-    std::string text(size - std::min(from, size), '\0');
-    file.clear();
-    file.seekg(static_cast<std::streamoff>(from));
-    file.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(std::max<std::streamsize>(file.gcount(), 0)));
-    return text;
-  };
+bool LineReader::next(const std::function<bool(const std::string&)>& take) {
+  auto file = open_run_file(path_, kMostLineFileBytes);
+  if (!file) return true;
   // The last line is read again: if it is another one, the file was cut and has grown since.
-  std::string added = read(offset_ - last_.size());
-  if (!added.starts_with(last_)) {
-    restarted = true;
-    rewind();
-    added = read(0);
+  std::string line(last_.size(), '\0');
+  file->seekg(static_cast<std::streamoff>(offset_ - last_.size()));
+  file->read(line.data(), static_cast<std::streamsize>(line.size()));
+  if (!file->good() || line != last_) return false;
+  line.clear();
+  std::vector<char> block(1 << 16);
+  while (file->read(block.data(), static_cast<std::streamsize>(block.size())), file->gcount() > 0) {
+    std::string_view rest(block.data(), static_cast<std::size_t>(file->gcount()));
+    for (std::size_t end; (end = rest.find('\n')) != rest.npos; rest.remove_prefix(end + 1)) {
+      line.append(rest.substr(0, end));
+      if (!take(line)) return false;
+      last_ = std::exchange(line, "") + '\n';
+      offset_ += last_.size();
+    }
+    line.append(rest);
+    require(line.size() <= kMostLineBytes, "run: '", path_, "' has a line of more than ", kMostLineBytes,
+            " bytes, at byte ", offset_);
   }
-  std::vector<std::string> lines;
-  std::size_t begin = last_.size();
-  const std::size_t before = begin;
-  for (std::size_t end; (end = added.find('\n', begin)) != added.npos; begin = end + 1) {
-    lines.push_back(added.substr(begin, end - begin));
-  }
-  offset_ += begin - before;
-  if (!lines.empty()) last_ = lines.back() + '\n';
-  return lines;
+  return true;
 }
 
 RunFolder::RunFolder(std::string path)
     : path_(std::move(path)), steps_(path_ + "/steps.jsonl"), evaluations_(path_ + "/evals.jsonl") {
   require(fs::is_directory(path_), "report: no such folder '", path_, "'");
-  require(fs::exists(path_ + "/steps.jsonl"), "report: no steps.jsonl in '", path_,
+  require(open_run_file(path_ + "/steps.jsonl", kMostLineFileBytes).has_value(),
+          "report: no steps.jsonl in '", path_,
           "'; the folder of a run expected, as gravac train --out writes it");
   run_.name = name_of(path_);
   update();
 }
 
 void RunFolder::update() {
-  run_.settings = settings_in(path_ + "/config.toml");
-  read_steps(false);
+  read_settings();
+  read_steps();
   read_evaluations();
   read_summary();
+}
+
+// `key = value` lines without tables, as we write them ourselves; values lose their quotes.
+void RunFolder::read_settings() {
+  run_.settings.clear();
+  auto file = open_run_file(path_ + "/config.toml", kMostSmallFileBytes);
+  for (std::string line; file && std::getline(*file, line);) {
+    const std::size_t equals = line.find(" = ");
+    if (line.starts_with('#') || equals == line.npos) continue;
+    std::string value = line.substr(equals + 3);
+    if (value.size() >= 2 && value.front() == '"' && value.back() == '"') {
+      value = value.substr(1, value.size() - 2);
+    }
+    run_.settings[line.substr(0, equals)] = value;
+  }
+}
+
+bool RunFolder::add_step(const std::string& line) {
+  StepRecord step;
+  if (!parse_step(line, step)) return false;
+  if (!run_.steps.empty() && step.step <= run_.steps.back().step) return false;
+  if (std::isnan(step.seconds)) {  // the sum of the phases
+    step.seconds = run_.steps.empty() ? 0 : run_.steps.back().seconds;
+    for (const double seconds : step.phase_seconds) step.seconds += seconds;
+  }
+  run_.steps.push_back(step);
+  return true;
 }
 
 // A resumed run cuts its files and goes on from an earlier step. Where the reader of lines does not see it,
 // because the line that it knows stands where it was, the steps may still not follow on: read all of it
 // again.
-void RunFolder::read_steps(bool again) {
-  bool restarted = false;
-  const std::vector<std::string> lines = steps_.next(restarted);
-  if (restarted || again) {
-    run_.steps.clear();
-    run_.unreadable_lines = 0;
-  }
-  for (const std::string& line : lines) {
-    Step step;
-    const bool good = parse_step(line, step);
-    const bool follows = run_.steps.empty() || step.step > run_.steps.back().step;
-    if (!again && !restarted && !(good && follows)) {
-      steps_.rewind();
-      return read_steps(true);
-    }
-    if (!good || !follows) {
-      ++run_.unreadable_lines;
-      continue;
-    }
-    double before = run_.steps.empty() ? 0 : run_.steps.back().seconds;
-    if (std::isnan(step.seconds)) {  // the sum of the phases
-      for (const double seconds : step.phase_seconds) before += seconds;
-      step.seconds = before;
-    }
-    run_.steps.push_back(step);
-  }
+void RunFolder::read_steps() {
+  if (steps_.next([&](const std::string& line) { return add_step(line); })) return;
+  steps_.rewind();
+  run_.steps.clear();
+  run_.unreadable_steps = 0;
+  steps_.next([&](const std::string& line) {
+    if (!add_step(line)) ++run_.unreadable_steps;
+    return true;
+  });
 }
 
 // Evaluations are few: all of them are read every time.
 void RunFolder::read_evaluations() {
   evaluations_.rewind();
   run_.evaluations.clear();
-  bool restarted = false;
-  for (const std::string& line : evaluations_.next(restarted)) {
-    Evaluation evaluation;
-    if (parse_evaluation(line, evaluation)) run_.evaluations.push_back(evaluation);
-  }
+  run_.unreadable_evaluations = 0;
+  evaluations_.next([&](const std::string& line) {
+    EvaluationRecord evaluation;
+    if (parse_evaluation(line, evaluation)) {
+      run_.evaluations.push_back(evaluation);
+    } else {
+      ++run_.unreadable_evaluations;
+    }
+    return true;
+  });
 }
 
 void RunFolder::read_summary() {
-  run_.state =
-      run_.settings.empty() || run_.setting("written-by") == "python" ? State::unknown : State::unfinished;
+  run_.state = run_.settings.empty() || run_.setting("written-by") == "python" ? RunState::unknown
+                                                                               : RunState::unfinished;
   run_.target.clear();
-  std::ifstream file(path_ + "/summary.json");
-  const Json summary = Json::parse(file, nullptr, false);
+  auto file = open_run_file(path_ + "/summary.json", kMostSmallFileBytes);
+  if (!file) return;
+  const Json summary = Json::parse(*file, nullptr, false);
   if (!summary.is_object()) return;
   const auto finished = summary.find("finished");  // false if a signal stopped the run
-  if (finished == summary.end() || *finished != false) run_.state = State::finished;
+  if (finished == summary.end() || *finished != false) run_.state = RunState::finished;
   const auto target = summary.find("target");
   if (target == summary.end() || !target->is_object()) return;
   char value[32];

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -15,7 +16,7 @@ inline constexpr const char* kPhases[] = {"compute", "compress", "agree", "excha
 inline constexpr std::size_t kPhaseCount = 5;
 
 // A line of steps.jsonl. Numbers that the line does not have are NaN.
-struct Step {
+struct StepRecord {
   std::uint64_t step = 0;
   double seconds = 0;  // of training, up to the end of this step
   double loss = 0;
@@ -31,24 +32,25 @@ struct Step {
 };
 
 // A line of evals.jsonl.
-struct Evaluation {
+struct EvaluationRecord {
   std::uint64_t step = 0;
   double seconds = 0;
   std::string metric;  // "top1", "ppl" or "loss"
   double value = 0;
 };
 
-enum class State { finished, unfinished, unknown };  // unknown: written by a program that never says
+enum class RunState { finished, unfinished, unknown };  // unknown: written by a program that never says
 
-struct Run {
+struct RunHistory {
   std::string name;                             // the last part of the folder's path
   std::map<std::string, std::string> settings;  // config.toml
-  std::vector<Step> steps;
-  std::vector<Evaluation> evaluations;
-  State state = State::unknown;
-  std::string target;                // "top1=0.8", if the run had one
-  double target_seconds = 0;         // when it was reached; NaN: not yet
-  std::size_t unreadable_lines = 0;  // complete lines that are no JSON objects; they are left out
+  std::vector<StepRecord> steps;
+  std::vector<EvaluationRecord> evaluations;
+  RunState state = RunState::unknown;
+  std::string target;         // "top1=0.8", if the run had one
+  double target_seconds = 0;  // when it was reached; NaN: not yet
+  // Complete lines that are not JSON objects with a step, or a step out of order; they are left out.
+  std::size_t unreadable_steps = 0, unreadable_evaluations = 0;
 
   std::string setting(const std::string& key, const std::string& otherwise = "") const;
 };
@@ -57,10 +59,11 @@ struct Run {
 class LineReader {
  public:
   explicit LineReader(std::string path) : path_(std::move(path)) {}
-  // The complete lines that were added since the last call; a last line without its newline waits for the
-  // next call. Sets `restarted` if the file does not go on after the last line it gave: then the lines are
-  // those from its beginning. A file that does not exist has no lines.
-  std::vector<std::string> next(bool& restarted);
+  // Calls `take` for every complete line that was added since the last call; a last line without its newline
+  // waits for the next call. Returns false if the file no longer holds the last line it gave, or as soon as
+  // `take` does: rewind() then starts over. A file that does not exist has no lines. Throws Error for what
+  // open_run_file() refuses, and for a line longer than kMostLineBytes.
+  bool next(const std::function<bool(const std::string& line)>& take);
   void rewind() {
     offset_ = 0;
     last_.clear();
@@ -75,24 +78,26 @@ class LineReader {
 // The folder of one run, which may still be going on.
 class RunFolder {
  public:
-  // Throws Error if `path` holds no steps.jsonl.
+  // Throws Error if `path` holds no steps.jsonl, or files that a run does not write.
   explicit RunFolder(std::string path);
-  // Reads what was added since the last call.
+  // Reads what was added since the last call. Throws Error.
   void update();
-  const Run& run() const { return run_; }
+  const RunHistory& run() const { return run_; }
 
  private:
-  void read_steps(bool again);
+  void read_settings();
+  void read_steps();
+  bool add_step(const std::string& line);
   void read_evaluations();
   void read_summary();
 
   std::string path_;
   LineReader steps_, evaluations_;
-  Run run_;
+  RunHistory run_;
 };
 
 // Reads a line of steps.jsonl or evals.jsonl. Returns false if it is not a JSON object with a step.
-bool parse_step(std::string_view line, Step& step);
-bool parse_evaluation(std::string_view line, Evaluation& evaluation);
+bool parse_step(std::string_view line, StepRecord& step);
+bool parse_evaluation(std::string_view line, EvaluationRecord& evaluation);
 
 }  // namespace gravac::report

@@ -53,7 +53,7 @@ TEST(RunFolder, ReadsWhatTheEngineReports) {
   report.dense_energy = 8;
   report.exchange_seconds = 3;
   report.bytes_sent = 100;
-  Step step;
+  StepRecord step;
   ASSERT_TRUE(parse_step(to_json(report), step));
   EXPECT_EQ(step.step, 4);
   EXPECT_EQ(step.factor, 20);
@@ -79,7 +79,7 @@ TEST(RunFolder, WaitsForTheEndOfALine) {
   runs.update();
   ASSERT_EQ(runs.run().steps.size(), 3);
   EXPECT_EQ(runs.run().steps[2].loss, 0.5);
-  EXPECT_EQ(runs.run().unreadable_lines, 0);
+  EXPECT_EQ(runs.run().unreadable_steps, 0);
 }
 
 TEST(RunFolder, LeavesOutLinesThatAreNoSteps) {
@@ -88,7 +88,7 @@ TEST(RunFolder, LeavesOutLinesThatAreNoSteps) {
          line(0) + "nonsense\n\n[1]\n{\"loss\": 1}\n{\"step\": -1}\n" + line(1) + line(1));
   const RunFolder runs(folder.path());
   EXPECT_EQ(runs.run().steps.size(), 2);
-  EXPECT_EQ(runs.run().unreadable_lines, 6);
+  EXPECT_EQ(runs.run().unreadable_steps, 6);
 }
 
 TEST(RunFolder, FollowsARunThatWasResumedFromAnEarlierStep) {
@@ -130,11 +130,11 @@ TEST(RunFolder, ReadsEvaluationsSettingsAndTheEnd) {
   EXPECT_EQ(runs.run().setting("policy"), "gravac");
   EXPECT_EQ(runs.run().setting("lr"), "0.1");
   EXPECT_EQ(runs.run().setting("model", "-"), "-");
-  EXPECT_EQ(runs.run().state, State::unfinished);
+  EXPECT_EQ(runs.run().state, RunState::unfinished);
   append(folder / "summary.json",
          R"({"target": {"metric": "top1", "value": 0.8, "reached_at_seconds": 12}})");
   runs.update();
-  EXPECT_EQ(runs.run().state, State::finished);
+  EXPECT_EQ(runs.run().state, RunState::finished);
   EXPECT_EQ(runs.run().target, "top1=0.8");
   EXPECT_EQ(runs.run().target_seconds, 12);
 }

@@ -1,14 +1,13 @@
 #include "apps/report/server.h"
 
-#include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <cstring>
+#include <exception>
+#include <tuple>
 #include <vector>
 
 #include "gravac/util/clock.h"
@@ -71,32 +70,27 @@ std::string bytes_of(const Response& response) {
          (response.status == 405 ? "\r\nAllow: GET" : "") + "\r\nConnection: close\r\n\r\n" + response.body;
 }
 
+// An exception must not end the server: the next request may be answered again.
+Response answer_to(std::string_view head, std::uint16_t port, const Handler& handler) {
+  try {
+    return respond(head, port, handler);
+  } catch (const std::exception& error) {
+    return {.status = 500, .body = error.what() + std::string("\n")};
+  }
+}
+
 // One client: first its request is read, then the answer is written.
 class Connection {
  public:
-  Connection(int descriptor, double until) : descriptor_(descriptor), until_(until) {}
-  ~Connection() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  Connection(Connection&& other) noexcept { *this = std::move(other); }
-  Connection& operator=(Connection&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    std::swap(until_, other.until_);
-    std::swap(head_, other.head_);
-    std::swap(answer_, other.answer_);
-    std::swap(sent_, other.sent_);
-    std::swap(done_, other.done_);
-    return *this;
-  }
+  Connection(Socket socket, double until) : socket_(std::move(socket)), until_(until) {}
 
-  pollfd wish() const { return {descriptor_, static_cast<short>(answer_.empty() ? POLLIN : POLLOUT), 0}; }
+  pollfd wish() const { return {socket_.get(), static_cast<short>(answer_.empty() ? POLLIN : POLLOUT), 0}; }
   bool done(double now) const { return done_ || now > until_; }
 
   // To be called when poll() says that the wish can be granted.
   void go_on(std::uint16_t port, const Handler& handler) {
     if (answer_.empty()) return read(port, handler);
-    const ssize_t count =
-        send(descriptor_, answer_.data() + sent_, answer_.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t count = send(socket_.get(), answer_.data() + sent_, answer_.size() - sent_, MSG_NOSIGNAL);
     if (count < 0) return fail();
     sent_ += static_cast<std::size_t>(count);
     if (sent_ == answer_.size()) done_ = true;
@@ -105,21 +99,21 @@ class Connection {
  private:
   void read(std::uint16_t port, const Handler& handler) {
     char buffer[4096];
-    const ssize_t count = recv(descriptor_, buffer, sizeof(buffer), MSG_DONTWAIT);
+    const ssize_t count = recv(socket_.get(), buffer, sizeof(buffer), 0);
     if (count == 0) done_ = true;
     if (count < 0) return fail();
     head_.append(buffer, static_cast<std::size_t>(count));
     const std::size_t end = head_.find("\r\n\r\n");
     if (end != head_.npos && end <= Server::kMostHeadBytes) {
-      answer_ = bytes_of(respond(std::string_view(head_).substr(0, end), port, handler));
+      answer_ = bytes_of(answer_to(std::string_view(head_).substr(0, end), port, handler));
     } else if (head_.size() > Server::kMostHeadBytes) {
       answer_ = bytes_of({.status = 431, .body = "the head of the request is longer than 8192 bytes\n"});
     }
   }
   void fail() { done_ = done_ || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR); }
 
-  int descriptor_ = -1;
-  double until_ = 0;
+  Socket socket_;
+  double until_;
   std::string head_, answer_;
   std::size_t sent_ = 0;
   bool done_ = false;
@@ -149,34 +143,17 @@ Response respond(std::string_view head, std::uint16_t port, const Handler& handl
   return handler(path.substr(0, path.find('?')));
 }
 
-Server::Server(std::uint16_t port) : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-  const int yes = 1;
-  setsockopt(listener_, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  socklen_t length = sizeof(address);
-  auto* plain = reinterpret_cast<sockaddr*>(&address);
-  if (bind(listener_, plain, length) != 0 || listen(listener_, 16) != 0 ||
-      getsockname(listener_, plain, &length) != 0) {
-    const std::string reason = std::strerror(errno);
-    if (listener_ >= 0) close(listener_);
-    throw Error("watch: cannot listen on 127.0.0.1:" + std::to_string(port) + ": " + reason);
-  }
-  port_ = ntohs(address.sin_port);
-}
-
-Server::~Server() {
-  close(listener_);
+Server::Server(std::uint16_t port) {
+  Endpoint here;
+  std::tie(listener_, here) = listen_at("127.0.0.1", 128, port);
+  port_ = here.port;
 }
 
 void Server::serve(const Handler& handler, int stop) {
   const SteadyClock clock;
   std::vector<Connection> connections;
   for (;;) {
-    const bool full = connections.size() >= kMostConnections;
-    std::vector<pollfd> wishes = {{stop, POLLIN, 0}, {full ? -1 : listener_, POLLIN, 0}};
+    std::vector<pollfd> wishes = {{stop, POLLIN, 0}, {listener_.get(), POLLIN, 0}};
     for (const Connection& one : connections) wishes.push_back(one.wish());
     if (poll(wishes.data(), wishes.size(), connections.empty() ? -1 : 500) < 0 && errno != EINTR) {
       throw Error(std::string("watch: poll: ") + std::strerror(errno));
@@ -187,8 +164,10 @@ void Server::serve(const Handler& handler, int stop) {
     }
     std::erase_if(connections, [now = clock.now()](const Connection& one) { return one.done(now); });
     if (wishes[1].revents == 0) continue;
-    const int descriptor = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
-    if (descriptor >= 0) connections.emplace_back(descriptor, clock.now() + kSeconds);
+    // Whoever has been here longest has had time enough to ask, and makes room for the next one.
+    if (connections.size() >= kMostConnections) connections.erase(connections.begin());
+    Socket client(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (client.open()) connections.emplace_back(std::move(client), clock.now() + kSeconds);
   }
 }
 

@@ -6,7 +6,10 @@
 #include <string>
 #include <string_view>
 
-// A web server for one page that only this machine may see.
+#include "adapters/sockets.h"
+
+// A web server for one page that only this machine may see. Not cpp-httplib: that of Debian 12 (0.11.4)
+// limits neither how long a client takes for its headers nor how many it sends, and links OpenSSL.
 
 namespace gravac::report {
 
@@ -28,23 +31,21 @@ Response respond(std::string_view head, std::uint16_t port, const Handler& handl
 class Server {
  public:
   static constexpr std::size_t kMostHeadBytes = 8192;  // of a request; more is refused
-  static constexpr std::size_t kMostConnections = 32;  // at a time; others wait
-  static constexpr double kSeconds = 10;               // after which a connection that is not done is closed
+  static constexpr std::size_t kMostConnections =
+      32;                                 // at a time; a further one takes the oldest one's place
+  static constexpr double kSeconds = 10;  // after which a connection that is not done is closed
 
   // Port 0 takes a free one. Throws Error if the port is in use.
   explicit Server(std::uint16_t port);
-  ~Server();
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
 
   std::uint16_t port() const { return port_; }
 
-  // Answers requests until `stop`, a file descriptor, can be read from. One client that is slow, or says
-  // nothing, holds up no other one.
+  // Answers requests until `stop`, a file descriptor, can be read from. A client that is slow, or says
+  // nothing, delays nobody else. If the handler throws, the answer has status 500 and what() as its text.
   void serve(const Handler& handler, int stop);
 
  private:
-  int listener_ = -1;
+  Socket listener_;
   std::uint16_t port_ = 0;
 };
 

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <thread>
+#include <vector>
 
+#include "gravac/util/clock.h"
 #include "gravac/util/require.h"
 
 namespace gravac::report {
@@ -14,6 +16,7 @@ namespace {
 
 Response answer(std::string_view path) {
   if (path == "/") return {.body = "home"};
+  if (path == "/broken") throw Error("the handler fails");
   if (path == "/large") return {.body = std::string(5'000'000, 'x')};
   return {.status = 404};
 }
@@ -115,14 +118,35 @@ TEST(Server, AnswersWhileOtherClientsSayNothing) {
   close(half);
 }
 
+TEST(Server, GoesOnAfterTheHandlerHasThrown) {
+  const Running running;
+  const std::string broken = running.ask("GET /broken HTTP/1.1\r\n" + running.host());
+  EXPECT_TRUE(broken.starts_with("HTTP/1.1 500 ")) << broken;
+  EXPECT_TRUE(broken.ends_with("\r\n\r\nthe handler fails\n")) << broken;
+  EXPECT_TRUE(running.ask("GET / HTTP/1.1\r\n" + running.host()).ends_with("home"));
+}
+
+TEST(Server, DropsWhoeverHasSaidNothingForLongestWhenManyConnect) {
+  const Running running;
+  std::vector<int> silent;
+  for (std::size_t i = 0; i < 2 * Server::kMostConnections; ++i) silent.push_back(running.connect());
+  const SteadyClock clock;
+  const double began = clock.now();
+  EXPECT_TRUE(running.ask("GET / HTTP/1.1\r\n" + running.host()).ends_with("home"));
+  EXPECT_LT(clock.now() - began, Server::kSeconds / 2);
+  char byte;
+  EXPECT_EQ(recv(silent.front(), &byte, 1, 0), 0);
+  for (const int client : silent) close(client);
+}
+
 TEST(Server, SaysThatAPortIsInUse) {
   const Server one(0);
   try {
     const Server two(one.port());
     FAIL() << "two servers on one port";
   } catch (const Error& error) {
-    EXPECT_EQ(error.what(),
-              "watch: cannot listen on 127.0.0.1:" + std::to_string(one.port()) + ": Address already in use");
+    EXPECT_EQ(error.what(), "network: cannot listen at 127.0.0.1 on port " + std::to_string(one.port()) +
+                                ": Address already in use");
   }
 }
 

@@ -1,4 +1,4 @@
-// Figures as SVG: for saving, and for the stacked bars on the page. Nothing here touches the page.
+// Figures as SVG, on the page and for saving. Nothing here touches the page.
 "use strict";
 
 const DASHES = [[], [7, 4], [2, 3]];
@@ -22,6 +22,10 @@ function numberText(value, axis) {
   return size >= 1e6 || size < 1e-3 ? value.toExponential(2) : String(Number(value.toPrecision(4)));
 }
 
+function tickText(value, axis) {
+  return axis.percent ? Number((100 * value).toPrecision(4)) + " %" : numberText(value);
+}
+
 // Ticks at 1, 2 or 5 times a power of ten, about `count` of them.
 function linearTicks(low, high, count) {
   const rough = (high - low) / count || 1;
@@ -42,7 +46,18 @@ function logTicks(low, high) {
   return ticks.filter((t) => t >= low * 0.999 && t <= high * 1.001);
 }
 
-// The range of the values, a little wider, and where a value lies between `from` and `to`.
+function ticksOf(axis, scale, count) {
+  return axis.log && scale.high / scale.low > 5 ? logTicks(scale.low, scale.high) : linearTicks(scale.low, scale.high, count);
+}
+
+// From values between `low` and `high` to places between `from` and `to`, and back.
+function scaleBetween(low, high, log, from, to) {
+  const change = log ? Math.log : (v) => v, back = log ? Math.exp : (v) => v;
+  const a = change(low), b = change(high);
+  return { low, high, at: (v) => from + ((change(v) - a) / (b - a)) * (to - from), value: (place) => back(a + ((place - from) / (to - from)) * (b - a)) };
+}
+
+// A scale for the range of the values, a little wider.
 function scaleOf(values, log, from, to) {
   let low = Infinity, high = -Infinity;
   for (const value of values) {
@@ -52,11 +67,9 @@ function scaleOf(values, log, from, to) {
   }
   if (low > high) [low, high] = log ? [1, 10] : [0, 1];
   const change = log ? Math.log : (v) => v, back = log ? Math.exp : (v) => v;
-  let a = change(low), b = change(high);
+  const a = change(low), b = change(high);
   const margin = (b - a) * 0.04 || (log ? 0.7 : Math.abs(a) * 0.1 || 1);
-  a -= margin;
-  b += margin;
-  return { low: back(a), high: back(b), at: (v) => from + ((change(v) - a) / (b - a)) * (to - from) };
+  return scaleBetween(back(a - margin), back(b + margin), log, from, to);
 }
 
 function textAt(x, y, text, more) {
@@ -98,35 +111,53 @@ function legendSvg(entries, width, top) {
   return { svg, height: entries.length ? y - top + 18 : 0 };
 }
 
-function curvesSvg(figure, data, shown, look, width) {
+// The scales of a figure whose curves lie within `frame`; `range` holds the lowest and the highest x to show, or
+// is null for all.
+function scalesOf(figure, shown, frame, range) {
   const curves = figure.curves.filter((c) => shown[c.run]);
-  const left = 64, right = width - 16, top = 36, bottom = 330;
-  const x = scaleOf(curves.flatMap((c) => c.x), figure.x.log, left, right);
-  const y = scaleOf(curves.flatMap((c) => c.y), figure.y.log, bottom, top);
-  let svg = "";
-  for (const tick of figure.x.log ? logTicks(x.low, x.high) : linearTicks(x.low, x.high, 7)) {
-    svg += `<line x1="${x.at(tick).toFixed(1)}" x2="${x.at(tick).toFixed(1)}" y1="${top}" y2="${bottom}" stroke="${look.line}"/>`;
-    svg += textAt(x.at(tick), bottom + 16, numberText(tick), 'text-anchor="middle"');
+  const x = range ? scaleBetween(...range, figure.x.log, frame.left, frame.right)
+    : scaleOf(curves.flatMap((c) => c.x), figure.x.log, frame.left, frame.right);
+  const inside = curves.flatMap((c) => c.y.filter((_, i) => c.x[i] >= x.low && c.x[i] <= x.high));
+  return { x, y: scaleOf(inside, figure.y.log, frame.bottom, frame.top) };
+}
+
+// Axes and curves within a frame, {left, right, top, bottom}. A nested <svg> cuts off what leaves it.
+function curvesSvg(figure, shown, look, frame, { x, y }) {
+  const { left, right, top, bottom } = frame, middle = 'text-anchor="middle"';
+  const line = (x1, x2, y1, y2) => `<line x1="${x1.toFixed(1)}" x2="${x2.toFixed(1)}" y1="${y1.toFixed(1)}" y2="${y2.toFixed(1)}" stroke="${look.line}"/>`;
+  let svg = `<g fill="${look.muted}">`;
+  for (const tick of ticksOf(figure.x, x, (right - left) / 60)) {
+    svg += line(x.at(tick), x.at(tick), top, bottom) + textAt(x.at(tick), bottom + 16, tickText(tick, figure.x), middle);
   }
-  for (const tick of figure.y.log ? logTicks(y.low, y.high) : linearTicks(y.low, y.high, 6)) {
-    svg += `<line x1="${left}" x2="${right}" y1="${y.at(tick).toFixed(1)}" y2="${y.at(tick).toFixed(1)}" stroke="${look.line}"/>`;
-    svg += textAt(left - 6, y.at(tick) + 4, numberText(tick, figure.y), 'text-anchor="end"');
+  for (const tick of ticksOf(figure.y, y, (bottom - top) / 35)) {
+    svg += line(left, right, y.at(tick), y.at(tick)) + textAt(left - 6, y.at(tick) + 4, tickText(tick, figure.y), 'text-anchor="end"');
   }
-  svg += textAt((left + right) / 2, bottom + 34, figure.x.label, 'text-anchor="middle"');
-  svg += textAt(0, 0, figure.y.label, `text-anchor="middle" transform="translate(14 ${(top + bottom) / 2}) rotate(-90)"`);
-  const entries = [];
-  for (const curve of curves) {
-    const colour = look.run(curve.run), dash = DASHES[curve.dash];
-    svg += `<path d="${pathOf(curve, x, y, figure.stepped, figure.y.log)}" fill="none" stroke="${colour}" stroke-width="1.6" stroke-dasharray="${dash.join(" ")}"/>`;
-    if (figure.dots || curve.x.length < 3) {
-      for (let i = 0; i < curve.x.length; ++i) {
-        if (curve.y[i] !== null) svg += `<circle cx="${x.at(curve.x[i]).toFixed(1)}" cy="${y.at(curve.y[i]).toFixed(1)}" r="3" fill="${colour}"/>`;
-      }
-    }
-    entries.push({ name: curveName(data, figure, curve), colour, dash });
+  svg += textAt((left + right) / 2, bottom + 34, figure.x.label, middle);
+  svg += textAt(0, 0, figure.y.label, `${middle} transform="translate(14 ${(top + bottom) / 2}) rotate(-90)"`);
+  svg += `</g><svg x="${left}" y="${top}" width="${right - left}" height="${bottom - top}" viewBox="${left} ${top} ${right - left} ${bottom - top}">`;
+  for (const curve of figure.curves) {
+    if (!shown[curve.run]) continue;
+    const colour = look.run(curve.run);
+    svg += `<path d="${pathOf(curve, x, y, figure.stepped, figure.y.log)}" fill="none" stroke="${colour}" stroke-width="1.6" stroke-dasharray="${DASHES[curve.dash].join(" ")}"/>`;
+    if (!figure.dots && curve.x.length >= 3) continue;
+    curve.x.forEach((at, i) => {
+      if (curve.y[i] !== null) svg += `<circle cx="${x.at(at).toFixed(1)}" cy="${y.at(curve.y[i]).toFixed(1)}" r="3" fill="${colour}"/>`;
+    });
   }
-  const legend = legendSvg(entries, width - 16, bottom + 58);
-  return { body: svg + legend.svg, height: bottom + 46 + legend.height };
+  return svg + "</svg>";
+}
+
+// Where the curves lie in a chart of this size.
+function frameOf(width, height, top) {
+  return { left: 70, right: width - 12, top, bottom: height - 42 };
+}
+
+// Curves with their title above and their names below.
+function titledCurvesSvg(figure, data, shown, look, width) {
+  const frame = frameOf(width, 372, 36);
+  const names = figure.curves.filter((c) => shown[c.run]).map((c) => ({ name: curveName(data, figure, c), colour: look.run(c.run), dash: DASHES[c.dash] }));
+  const legend = legendSvg(names, width - 16, frame.bottom + 58);
+  return { body: curvesSvg(figure, shown, look, frame, scalesOf(figure, shown, frame, null)) + legend.svg, height: frame.bottom + 46 + legend.height };
 }
 
 function barsSvg(figure, data, shown, look, width, top) {
@@ -151,10 +182,14 @@ function barsSvg(figure, data, shown, look, width, top) {
   return { body: svg + legend.svg, height: y + 6 + legend.height };
 }
 
-// look: {back, text, line, font, run(i), part(i)}, colours as CSS has them. `bare` leaves title and background out.
-function svgOf(figure, data, shown, look, width, bare) {
-  const drawn = figure.bars ? barsSvg(figure, data, shown, look, width, bare ? 4 : 36) : curvesSvg(figure, data, shown, look, width);
-  const height = Math.ceil(drawn.height);
-  const head = bare ? "" : `<rect width="100%" height="100%" fill="${look.back}"/>` + textAt(12, 22, figure.title, 'font-size="15" font-weight="600"');
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img" aria-label="${escapeText(figure.title)}" font-family="system-ui, sans-serif" font-size="12" fill="${look.text}">${head}${drawn.body}</svg>\n`;
+// look: {back, text, muted, line, run(i), part(i)}, colours as CSS has them.
+function svgElement(title, width, height, look, body) {
+  return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" role="img" aria-label="${escapeText(title)}" font-family="system-ui, sans-serif" font-size="12" fill="${look.text}">${body}</svg>\n`;
+}
+
+// A figure as it is saved: with title, legend and background.
+function savedSvg(figure, data, shown, look, width) {
+  const drawn = figure.bars ? barsSvg(figure, data, shown, look, width, 36) : titledCurvesSvg(figure, data, shown, look, width);
+  const back = `<rect width="100%" height="100%" fill="${look.back}"/>` + textAt(12, 22, figure.title, 'font-size="15" font-weight="600"');
+  return svgElement(figure.title, width, Math.ceil(drawn.height), look, back + drawn.body);
 }
