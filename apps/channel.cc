@@ -168,7 +168,7 @@ Channel accept_greeted(const Socket& listening, std::span<const std::byte> greet
   std::vector<Guest> guests;  // in the order in which they came
   std::size_t complaints = 0;
   for (;;) {
-    require(Clock::now() < until, "link: nobody has measured the link within ", patience.count(), " s");
+    require(Clock::now() < until, "link: timed out; nobody has measured the link");
     const bool somebody_new = wait_for_any(listening, guests, greeting, until);
     for (Guest& guest : guests) {
       if (guest.wrong.empty() && guest.greeted == greeting.size())

@@ -227,6 +227,7 @@ Endpoint listening_endpoint_from_string(const std::string& text) {
 
 LinkSpeed measure_link(const Endpoint& there) {
   Channel channel = connect_to(there, kLimit);
+  channel.end_after(kLongestMeasurement);
   channel.send_number(kGreeting);
   require(channel.receive_number() == kGreeting, "link: at ", there.text(),
           " is no gravac doctor of this version");

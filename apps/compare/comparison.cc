@@ -6,10 +6,9 @@
 namespace gravac::compare {
 namespace {
 
-template <class Number>
-double mean(const Results& results, const Number& number) {
+double mean(const Results& results, double Result::*number) {
   double sum = 0;
-  for (const Result& one : results) sum += number(one);
+  for (const Result& one : results) sum += one.*number;
   return results.empty() ? 0 : sum / static_cast<double>(results.size());
 }
 
@@ -60,17 +59,16 @@ std::optional<Reached> reached(const Results& results, const std::string& metric
 ComparisonRow row_of(const Variant& variant, const Results& results) {
   ComparisonRow row{.name = variant.name, .seeds = results.size(), .seeds_asked = variant.runs.size()};
   if (results.empty()) return row;
-  row.value = mean(results, [](const Result& one) { return one.value; });
+  row.value = mean(results, &Result::value);
   const auto [lowest, highest] = std::ranges::minmax(results, {}, &Result::value);
   row.lowest = lowest.value;
   row.highest = highest.value;
-  row.steps = mean(results, [](const Result& one) { return one.steps; });
-  row.seconds = mean(results, [](const Result& one) { return one.seconds; });
-  row.entries_sent = mean(results, [](const Result& one) { return one.entries_sent; });
-  row.bytes_sent = mean(results, [](const Result& one) { return one.bytes_sent; });
-  row.fewer_entries =
-      ratio(mean(results, [](const Result& one) { return one.dense_entries; }), row.entries_sent);
-  row.fewer_bytes = ratio(mean(results, [](const Result& one) { return one.dense_bytes; }), row.bytes_sent);
+  row.steps = mean(results, &Result::steps);
+  row.seconds = mean(results, &Result::seconds);
+  row.entries_sent = mean(results, &Result::entries_sent);
+  row.bytes_sent = mean(results, &Result::bytes_sent);
+  row.fewer_entries = ratio(mean(results, &Result::dense_entries), row.entries_sent);
+  row.fewer_bytes = ratio(mean(results, &Result::dense_bytes), row.bytes_sent);
   double steps = 0;
   for (const Result& one : results) {
     for (const auto& [factor, count] : one.steps_per_factor) {

@@ -37,25 +37,23 @@ double positive(double value) {
   return value > 0 ? value : std::nan("");
 }
 
-void add_curve(Figure& figure, Curve curve) {
-  if (any_known(curve.points)) figure.curves.push_back(std::move(curve));
-}
-
-// A curve of every run for a number of its steps.
-struct StepCurve {
-  const char* label;
-  std::size_t dash;
-  Value value;
-};
-
-Figure with_smooth_curves(Figure figure, const std::vector<RunHistory>& runs,
-                          const std::vector<StepCurve>& curves) {
+// Adds a curve for every run that has numbers for it.
+Figure with_curves(Figure figure, const std::vector<RunHistory>& runs,
+                   const std::function<Points(const RunHistory&)>& points_of, const Curve& like = {}) {
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    for (const StepCurve& curve : curves) {
-      add_curve(figure, {r, curve.label, curve.dash, {}, smooth_over_steps(runs[r], curve.value)});
-    }
+    Curve curve = like;
+    curve.run = r;
+    curve.points = points_of(runs[r]);
+    if (any_known(curve.points)) figure.curves.push_back(std::move(curve));
   }
   return figure;
+}
+
+Figure with_smooth_curves(Figure figure, const std::vector<RunHistory>& runs, const char* label,
+                          std::size_t dash, const Value& value) {
+  return with_curves(std::move(figure), runs,
+                     [&](const RunHistory& run) { return smooth_over_steps(run, value); },
+                     {.label = label, .dash = dash});
 }
 
 Figure loss_figure(const std::vector<RunHistory>& runs, bool by_time) {
@@ -69,12 +67,11 @@ Figure loss_figure(const std::vector<RunHistory>& runs, bool by_time) {
                     "other lose nothing by compression; one above the dense run learns less in each step.",
       .x = {by_time ? "seconds" : "step"},
       .y = {"loss"}};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    Points points = smooth_over_steps(runs[r], &StepRecord::loss);
-    for (std::size_t i = 0; by_time && i < points.size(); ++i) points.x[i] = runs[r].steps[i].seconds;
-    add_curve(figure, {.run = r, .points = std::move(points)});
-  }
-  return figure;
+  return with_curves(std::move(figure), runs, [&](const RunHistory& run) {
+    Points points = smooth_over_steps(run, &StepRecord::loss);
+    for (std::size_t i = 0; by_time && i < points.size(); ++i) points.x[i] = run.steps[i].seconds;
+    return points;
+  });
 }
 
 std::string metric_title(const std::string& metric) {
@@ -94,14 +91,13 @@ Figure metric_figure(const std::vector<RunHistory>& runs, const std::string& met
       .x = {by_time ? "seconds" : "step"},
       .y = {metric, false, metric == "top1"},
       .dots = true};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
+  return with_curves(std::move(figure), runs, [&](const RunHistory& run) {
     Points points;
-    for (const EvaluationRecord& e : runs[r].evaluations) {
+    for (const EvaluationRecord& e : run.evaluations) {
       if (e.metric == metric) points.add(by_time ? e.seconds : static_cast<double>(e.step), e.value);
     }
-    add_curve(figure, {.run = r, .points = std::move(points)});
-  }
-  return figure;
+    return points;
+  });
 }
 
 Figure factor_figure(const std::vector<RunHistory>& runs) {
@@ -114,12 +110,9 @@ Figure factor_figure(const std::vector<RunHistory>& runs) {
                 .x = {"step"},
                 .y = {"factor", true},
                 .stepped = true};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    add_curve(figure, {.run = r,
-                       .thinning = Curve::Thinning::extremes,
-                       .points = over_steps(runs[r], &StepRecord::factor)});
-  }
-  return figure;
+  return with_curves(std::move(figure), runs,
+                     [](const RunHistory& run) { return over_steps(run, &StepRecord::factor); },
+                     {.thinning = Curve::Thinning::extremes});
 }
 
 Figure density_figure(const std::vector<RunHistory>& runs) {
@@ -131,16 +124,15 @@ Figure density_figure(const std::vector<RunHistory>& runs) {
                     "the factor, as in the paper's figures. A single narrow peak is a fixed factor.",
                 .x = {"factor", true},
                 .y = {"density"}};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
+  return with_curves(std::move(figure), runs, [](const RunHistory& run) {
     Counts counts;
-    for (const StepRecord& step : runs[r].steps) ++counts[std::log10(step.factor)];
+    for (const StepRecord& step : run.steps) ++counts[std::log10(step.factor)];
     Points points;
     const std::vector<double> at = places_around(counts, 4 * kBandwidth, kBandwidth / 5);
     const std::vector<double> found = density(counts, at, kBandwidth);
     for (std::size_t i = 0; i < at.size(); ++i) points.add(std::pow(10.0, at[i]), found[i]);
-    add_curve(figure, {.run = r, .points = std::move(points)});
-  }
-  return figure;
+    return points;
+  });
 }
 
 // A step's line tells the throughput of the step before.
@@ -158,9 +150,9 @@ Figure throughput_figure(const std::vector<RunHistory>& runs) {
   struct Sum {
     double factors = 0, throughput = 0, steps = 0;
   };
-  for (std::size_t r = 0; r < runs.size(); ++r) {
+  return with_curves(std::move(figure), runs, [](const RunHistory& run) {
     std::map<long, Sum> sums;
-    const std::vector<StepRecord>& steps = runs[r].steps;
+    const std::vector<StepRecord>& steps = run.steps;
     for (std::size_t i = 1; i < steps.size(); ++i) {
       const double throughput = steps[i].effective_samples_per_second, factor = steps[i - 1].factor;
       if (!(throughput > 0) || steps[i].step != steps[i - 1].step + 1) continue;
@@ -171,9 +163,8 @@ Figure throughput_figure(const std::vector<RunHistory>& runs) {
     }
     Points points;
     for (const auto& [level, sum] : sums) points.add(sum.factors / sum.steps, sum.throughput / sum.steps);
-    add_curve(figure, {.run = r, .points = std::move(points)});
-  }
-  return figure;
+    return points;
+  });
 }
 
 Figure gain_figure(const std::vector<RunHistory>& runs) {
@@ -188,10 +179,9 @@ Figure gain_figure(const std::vector<RunHistory>& runs) {
           "the neighbouring 2 % of the steps.",
       .x = {"step"},
       .y = {"gain"}};
-  return with_smooth_curves(std::move(figure), runs,
-                            {{"error-fed", 0, &StepRecord::gain_error_fed},
-                             {"gradient", 1, &StepRecord::gain_gradient},
-                             {"released", 2, &StepRecord::gain_released}});
+  figure = with_smooth_curves(std::move(figure), runs, "error-fed", 0, &StepRecord::gain_error_fed);
+  figure = with_smooth_curves(std::move(figure), runs, "gradient", 1, &StepRecord::gain_gradient);
+  return with_smooth_curves(std::move(figure), runs, "released", 2, &StepRecord::gain_released);
 }
 
 Figure energy_figure(const std::vector<RunHistory>& runs) {
@@ -205,11 +195,14 @@ Figure energy_figure(const std::vector<RunHistory>& runs) {
           "kept back. Steps in which nothing was measured have no point. Means over the neighbouring 2 %.",
       .x = {"step"},
       .y = {"energy", true}};
-  return with_smooth_curves(
-      std::move(figure), runs,
-      {{"gradient", 1, [](const StepRecord& s) { return positive(s.entered_energy); }},
-       {"gradient + residual", 2, [](const StepRecord& s) { return positive(s.dense_energy); }},
-       {"sent", 0, [](const StepRecord& s) { return positive(s.sent_energy()); }}});
+  const auto add = [&](const char* label, std::size_t dash, double (*energy)(const StepRecord&)) {
+    figure = with_smooth_curves(std::move(figure), runs, label, dash,
+                                [&](const StepRecord& step) { return positive(energy(step)); });
+  };
+  add("gradient", 1, [](const StepRecord& step) { return step.entered_energy; });
+  add("gradient + residual", 2, [](const StepRecord& step) { return step.dense_energy; });
+  add("sent", 0, [](const StepRecord& step) { return step.sent_energy(); });
+  return figure;
 }
 
 Figure phases_figure(const std::vector<RunHistory>& runs) {
@@ -255,11 +248,13 @@ Figure bytes_figure(const std::vector<RunHistory>& runs) {
   std::vector<RunTotals> all;
   for (const RunHistory& run : runs) all.push_back(totals_of(run));
   const bool compared = dense_run(all).has_value();
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    add_curve(figure, {r, compared ? "" : "sent", 0, {}, added_up(runs[r], &StepRecord::bytes_sent)});
-    if (!compared)
-      add_curve(figure, {r, "dense training", 1, {}, added_up(runs[r], &StepRecord::dense_bytes)});
-  }
+  const auto add = [&](const char* label, std::size_t dash, double StepRecord::*number) {
+    figure =
+        with_curves(std::move(figure), runs, [&](const RunHistory& run) { return added_up(run, number); },
+                    {.label = label, .dash = dash});
+  };
+  add(compared ? "" : "sent", 0, &StepRecord::bytes_sent);
+  if (!compared) add("dense training", 1, &StepRecord::dense_bytes);
   return figure;
 }
 
@@ -280,12 +275,11 @@ Figure residual_figure(const std::vector<RunHistory>& runs) {
           "compressors without a residual it is the rounding error.",
       .x = {"step"},
       .y = {"norm"}};
-  for (std::size_t r = 0; r < runs.size(); ++r) {
-    Points points = over_steps(runs[r], residual_norm);
-    const bool all_zero = std::all_of(points.y.begin(), points.y.end(), [](double y) { return !(y > 0); });
-    if (!all_zero) add_curve(figure, {.run = r, .points = std::move(points)});
-  }
-  return figure;
+  return with_curves(std::move(figure), runs, [](const RunHistory& run) {
+    Points points = over_steps(run, residual_norm);
+    const bool all_zero = std::ranges::none_of(points.y, [](double y) { return y > 0; });
+    return all_zero ? Points() : points;
+  });
 }
 
 }  // namespace
