@@ -7,12 +7,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
+#include <optional>
 #include <sstream>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "apps/compare/results.h"
 #include "apps/compare/runner.h"
 #include "gravac/util/require.h"
 
@@ -96,13 +97,6 @@ int train_all(const DemoOptions& options, const std::string& out) {
   }
 }
 
-nlohmann::json summary_in(const std::string& folder) {
-  std::ifstream file(folder + "/summary.json");
-  nlohmann::json summary = nlohmann::json::parse(file, nullptr, false);
-  require(!summary.is_discarded(), "demo: ", folder, "/summary.json is missing or is not JSON");
-  return summary;
-}
-
 }  // namespace
 
 int show_demo(const DemoOptions& options) {
@@ -114,17 +108,17 @@ int show_demo(const DemoOptions& options) {
       options.workers, options.link.c_str(), options.steps);
   std::filesystem::create_directories(out);
   if (const int code = train_all(options, out); code != 0) return code;
-  std::vector<nlohmann::json> summaries;
-  for (const DemoRun& run : runs()) summaries.push_back(summary_in(out + "/" + run.name));
   std::printf("%-13s %8s %7s %9s %9s %9s %9s\n", "policy", "top1", "steps", "seconds", "speed-up", "MB sent",
               "fewer");
-  const double dense = summaries[0]["seconds"];
-  for (std::size_t i = 0; i < summaries.size(); ++i) {
-    const nlohmann::json& s = summaries[i];
-    std::printf("%-13s %7.2f%% %7d %9.1f %8.2fx %9.1f %8.1fx\n", runs()[i].name.c_str(),
-                100 * s["metric"]["value"].get<double>(), s["steps"].get<int>(), s["seconds"].get<double>(),
-                dense / s["seconds"].get<double>(), 1e-6 * s["bytes_sent"].get<double>(),
-                s["factor_bytes"].get<double>());
+  std::optional<double> dense_seconds;
+  for (const DemoRun& run : runs()) {
+    const auto found = compare::read_result(out + "/" + run.name);
+    require(found.has_value(), "demo: no finished run in ", out, "/", run.name);
+    if (!dense_seconds) dense_seconds = found->seconds;
+    std::printf("%-13s %7.2f%% %7.0f %9.1f %8.2fx %9.1f %8.1fx\n", run.name.c_str(), 100 * found->value,
+                found->steps, found->seconds, *dense_seconds / found->seconds,
+                1e-6 * found->bytes_sent * static_cast<double>(options.workers),
+                found->dense_bytes / found->bytes_sent);
   }
   std::printf(
       "\nseconds: virtual time of training; fewer: how many times fewer bytes than dense training.\n"
