@@ -20,7 +20,8 @@ struct LinkOptions {
 };
 // Measures the link to another machine and prints how fast it is. Returns the exit code.
 int show_link(const LinkOptions& options);
-// The other side of the measurement: waits for one at [HOST:]PORT and takes part in it. Returns the exit code.
+// The other side of the measurement: waits for one at [HOST:]PORT and takes part in it. Returns the exit
+// code.
 int serve_link(const std::string& at);
 
 }  // namespace gravac::apps

@@ -35,11 +35,17 @@ std::optional<std::ifstream> open_run_file(const std::string& path, std::uint64_
 }
 
 void check_out(const std::string& out, const std::string& run_folder) {
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(run_folder, ignored)) {
-    const bool page = entry.path().extension() == ".html" && !entry.is_symlink(ignored);
-    require(page || !fs::equivalent(entry.path(), out, ignored), "cannot write '", out,
-            "': it would overwrite a file of the run, '", entry.path().string(), "'");
+  std::error_code ignored;  // a run that goes on removes checkpoints meanwhile, which ends the loop below
+  const auto check = [&](const fs::path& path) {
+    require(!fs::equivalent(path, out, ignored), "cannot write '", out,
+            "': it would overwrite a file of the run, '", path.string(), "'");
+  };
+  for (const char* name : kRunFiles) check(fs::path(run_folder) / name);
+  const auto options = fs::directory_options::skip_permission_denied;
+  for (fs::recursive_directory_iterator at(run_folder, options, ignored), end; at != end;
+       at.increment(ignored)) {
+    const bool page = at->path().extension() == ".html" && !at->is_symlink(ignored);
+    if (!page) check(at->path());
   }
   const fs::path target = fs::weakly_canonical(out, ignored);
   require(!fs::equivalent(target.parent_path(), run_folder, ignored) ||
