@@ -191,6 +191,23 @@ Route CostModel::route_for(double kept, std::size_t compressor) const {
   return least(&CostModel::hoped_seconds, kept, compressor);
 }
 
+WholeReason CostModel::why_dense(double kept, std::size_t compressor) const {
+  using enum WholeReason::Why;
+  if (route_for(kept, compressor) != Route::dense) return {};
+  if (route_) return {.why = asked};
+  WholeReason reason{.why = no_fewer_bytes, .seconds = route_seconds(Route::dense, kept, compressor)};
+  const double bytes = volume(Route::dense, kept, false, compressor).bytes;
+  for (const Route route : {Route::all_gather, Route::reduce_scatter}) {
+    if (volume(route, kept, false, compressor).bytes >= bytes) continue;
+    const double seconds = route_seconds(route, kept, compressor);
+    if (reason.why != no_fewer_bytes && reason.other_seconds <= seconds) continue;
+    reason.other = route;
+    reason.other_seconds = seconds;
+    reason.why = reason.seconds <= seconds ? quicker : tried;
+  }
+  return reason;
+}
+
 // How much of `busy` seconds of compressing, exchanging and decoding a step has to wait for after backward.
 // Backward hides up to `hideable` seconds, but never the work on the last bucket, which is ready only when
 // backward ends; buckets are taken to be equally large. With one bucket nothing is hidden.

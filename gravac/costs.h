@@ -104,6 +104,8 @@ class CostModel final : public StepCosts {
   // quickest of dense and those that send fewer bytes than it. A route that might be the quickest is tried a
   // few times before it is given up, and again after hundreds of steps.
   Route route_for(double kept, std::size_t compressor = 0) const;
+  // Why route_for() is dense for these payloads; Why::none if it is not.
+  WholeReason why_dense(double kept, std::size_t compressor = 0) const;
   // Whether the payloads should travel in one round, all buckets as one message: if that is predicted to
   // take less than 10 % of computing, hiding the exchange behind backward, bucket by bucket, would save less
   // than the additional rounds cost.

@@ -266,11 +266,13 @@ double Round::planned_factor(Send sent) const {
 
 Order Round::order_for(Send sent, double kept) const {
   if (sent == Send::dense) return {.step = state_->steps};
+  const Route route = costs().route_for(kept, compressor());
   return {.sent = sent,
-          .route = costs().route_for(kept, compressor()),
+          .route = route,
           .factor = costs().real_factor(planned_factor(sent), compressor()),
           .step = state_->steps,
-          .one_round = costs().one_round(kept, compressor())};
+          .one_round = costs().one_round(kept, compressor()),
+          .whole = route == Route::dense ? costs().why_dense(kept, compressor()) : WholeReason{}};
 }
 
 Agreed<Order> Round::order(const Agreed<Verdict>& verdict) const {
@@ -340,6 +342,7 @@ void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, co
   report.entries = layout_.entries();
   report.sent = order->sent;
   report.route = order->route;
+  report.whole = order->whole;
   report.factor = order->factor;
   if (verdict->finite) report.momentum = momentum_use(*order);
   report.entries_sent = traffic.entries_sent;
