@@ -5,8 +5,12 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -326,6 +330,22 @@ class Session {
   MomentumUse momentum_;  // of the last step
 };
 
+// This process ends with exit code 1 if it would have ended with 0. Python's own exit handlers cannot do that;
+// these run after all of them.
+void fail_at_exit() {
+  static const pid_t process = getpid();
+  static const auto fail = [](int status) {
+    if (status != 0 || getpid() != process) return;  // a forked child ends as it likes
+    std::fflush(nullptr);
+    _exit(1);
+  };
+#ifdef __GLIBC__
+  [[maybe_unused]] static const int registered = on_exit([](int status, void*) { fail(status); }, nullptr);
+#else
+  [[maybe_unused]] static const int registered = std::atexit([] { fail(0); });
+#endif
+}
+
 }  // namespace
 }  // namespace gravac
 
@@ -397,4 +417,5 @@ PYBIND11_MODULE(_engine, m) {
   });
   // Adds a reference that is never dropped: the object is not destroyed, not even when the process ends.
   m.def("keep_for_good", [](py::object object) { object.release(); });
+  m.def("fail_at_exit", &fail_at_exit);
 }

@@ -139,6 +139,7 @@ class Session:
         self._ending: Optional[concurrent.futures.Future] = None  # of a step whose means were handed out already
         self._failed: Optional[BaseException] = None  # how such a step ended
         self._ender: Optional[int] = None  # the thread that ends it
+        self._failure_raised = False  # the caller knows that
         self._engine: Any = None
         self._to_load: Optional[State] = None
         self._closed = False
@@ -177,6 +178,7 @@ class Session:
         _open_sessions.discard(self)
         if os.getpid() != self._process:
             # The threads did not come along in the fork, and the parent still uses the connections.
+        self._tell_failure()
             _engine.keep_for_good(self)
             return
         busy = self._peers.busy()
@@ -193,6 +195,18 @@ class Session:
 
     def _unusable(self) -> Optional[str]:
         """Why this cannot be used any more, if so."""
+    def _tell_failure(self) -> None:
+        """The last step's means were handed out before ranks agreed on it, and if they did not, nothing has said so."""
+        interrupted = self._peers.cancelled or os.getpid() != self._process
+        if self._failed is None or self._failure_raised or interrupted:
+            return
+        self._failure_raised = True
+        try:
+            print(f"gravac: rank {self._peers.rank}: the last step failed: {self._failed}", file=sys.stderr, flush=True)
+        except (OSError, ValueError, AttributeError):  # there may be no stderr any more
+            pass
+        _engine.fail_at_exit()
+
         if self._closed:
             return "it was closed; make a new one"
         if os.getpid() != self._process:
@@ -306,7 +320,11 @@ class Session:
         places = [(array.data_ptr(), array.numel() * array.element_size()) for array in arrays]
         ranks = self._wait_for(self._engine.compare, places, stepping())
         if ranks:
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
             raise Error(_difference(ranks, _names(parameters, model), self._check_every))
+            self._failure_raised = True
 
     def _end_step(self, line: str) -> Report:
         global _last_report, _last_session

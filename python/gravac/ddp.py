@@ -174,8 +174,7 @@ class GravacState(Session):
 
     def _good(self, future: torch.futures.Future) -> torch.Tensor:
         """What DDP gets in the end: the last bucket, or how the step failed."""
-        if self._failed is not None:
-            raise self._failed
+        self._raise_failure()
         return future.value()
 
     def _shape_here(self) -> List[List[int]]:
