@@ -114,14 +114,18 @@ bool EngineBase::use_compressor() {
   return true;
 }
 
-void EngineBase::prove_equal() {
-  if (!proven_) round_.prove_equal(engine_digest());
+void EngineBase::prove_equal(bool again) {
+  if (!proven_ || again) round_.prove_equal(engine_digest());
   proven_ = true;
 }
 
 std::uint64_t EngineBase::engine_digest() const {
   std::vector<double> numbers = overshoot_.numbers();
   numbers.push_back(static_cast<double>(compressor_));
+  for (const Part& part : parts_) numbers.push_back(part.codec->draws());
+  if (options_.momentum) {
+    numbers.insert(numbers.end(), {options_.momentum->momentum, options_.momentum->optimizer});
+  }
   return digest_of(numbers, own_digest());
 }
 
@@ -233,6 +237,13 @@ void EngineBase::learning_rates(std::span<const double> rates) {
       rates_[s] = rate;
     }
   }
+}
+
+void EngineBase::momentum(double memory, double optimizer) {
+  if (!options_.momentum) return;
+  for (Part& part : parts_) part.codec->use_momentum(memory, optimizer);
+  options_.momentum->momentum = memory;
+  options_.momentum->optimizer = optimizer;
 }
 
 // What the buckets hold of a memory, in the order of the layout.

@@ -21,6 +21,7 @@ class EngineBase : public Engine {
   void pause() override { ended_ = clock_.now(); }
   void rescale(float ratio) override;
   void learning_rates(std::span<const double> rates) override;
+  void momentum(double memory, double optimizer) override;
   void learning_rate_dropped() override { round_.policy().learning_rate_dropped(); }
   Checkpoint save() override;
   void load(const Checkpoint& checkpoint) override;
@@ -48,8 +49,9 @@ class EngineBase : public Engine {
   // whether it did. Before a step.
   bool use_compressor();
   // Compares the state of all ranks, unless they have proved that it is equal; before the exchanges of a
-  // step.
-  void prove_equal();
+  // step. `again`: even then, because sums depend on what the policy says in this step; it must be equal on all
+  // ranks.
+  void prove_equal(bool again = false);
   bool proven() const { return proven_; }
   // Of what chooses collectives, beside the round.
   std::uint64_t engine_digest() const;

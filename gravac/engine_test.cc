@@ -609,6 +609,50 @@ class Fed {
   std::unique_ptr<Engine> engine_;
 };
 
+// `momentum` of the step, told before it; below 0: nothing is told.
+std::vector<float> step_with(Fed& fed, double momentum, std::size_t step) {
+  if (momentum >= 0) fed->momentum(momentum, momentum);
+  return fed.step(testing::gradient_of("gauss", 200, static_cast<unsigned>(step + 1)));
+}
+
+TEST(Engine, TellingAConstantMomentumChangesNothing) {
+  const Layout layout = layout_of({100, 100});
+  const std::string options = "memory=momentum momentum=0.8 optimizer-momentum=0.8";
+  for (const bool overlapped : {false, true}) {
+    run_ranks(1, [&](Comm& comm) {
+      Fed told(layout, overlapped, options, comm), plain(layout, overlapped, options, comm);
+      for (std::size_t s = 0; s < 20; ++s) ASSERT_EQ(step_with(told, 0.8, s), step_with(plain, -1, s)) << s;
+      // Without the momentum memory there is nothing to follow.
+      Fed residual(layout, overlapped, "", comm), other(layout, overlapped, "", comm);
+      for (std::size_t s = 0; s < 5; ++s) ASSERT_EQ(step_with(residual, 0.3, s), step_with(other, -1, s)) << s;
+    });
+  }
+}
+
+TEST(Engine, GoesOnToTheBitWhereMomentumChanges) {
+  const Layout layout = layout_of({100, 100});
+  const auto momentum = [](std::size_t s) { return 0.95 - 0.02 * static_cast<double>(s % 7); };
+  for (const bool overlapped : {false, true}) {
+    run_ranks(1, [&](Comm& comm) {
+      const std::string options = "memory=momentum momentum=0.9 optimizer-momentum=0.9";
+      Fed whole(layout, overlapped, options, comm), first(layout, overlapped, options, comm),
+          constant(layout, overlapped, options, comm);
+      for (std::size_t s = 0; s < 9; ++s) {
+        step_with(constant, -1, s);
+        ASSERT_EQ(step_with(whole, momentum(s), s), step_with(first, momentum(s), s));
+      }
+      Fed second(layout, overlapped, options, comm);
+      second->load(first->save());
+      std::vector<float> last;
+      for (std::size_t s = 9; s < 20; ++s) {
+        last = step_with(whole, momentum(s), s);
+        ASSERT_EQ(step_with(second, momentum(s), s), last) << s;
+        EXPECT_NE(step_with(constant, -1, s), last);
+      }
+    });
+  }
+}
+
 TEST(Engine, WhatIsKeptCountsNoMoreThanInItsOwnStepWhereTheLearningRateRises) {
   const Layout layout = layout_of({100, 100});
   for (const bool overlapped : {false, true}) {

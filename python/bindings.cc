@@ -378,6 +378,8 @@ PYBIND11_MODULE(_engine, m) {
           "learning_rates",
           [](Session& session, const std::vector<double>& rates) { session.engine().learning_rates(rates); },
           released)
+      .def("momentum", [](Session& session, double memory,
+                          double optimizer) { session.engine().momentum(memory, optimizer); })
       .def(
           "learning_rate_dropped", [](Session& session) { session.engine().learning_rate_dropped(); },
           released)
@@ -415,7 +417,7 @@ PYBIND11_MODULE(_engine, m) {
     for (const std::string_view name : policy_names()) all.append(py::str(std::string(name)));
     return all;
   });
+  m.def("fail_at_exit", &fail_at_exit);
   // Adds a reference that is never dropped: the object is not destroyed, not even when the process ends.
   m.def("keep_for_good", [](py::object object) { object.release(); });
-  m.def("fail_at_exit", &fail_at_exit);
 }

@@ -204,6 +204,7 @@ class GravacState(Session):
         self._tell_drop()
         self._follow_scale()  # this step's gradients have the scale of now, the state that of when it was saved
         self._follow_rates()
+        self._follow_momentum()
 
     def _start_anew(self) -> None:
         self._engine, self._shape = None, []
