@@ -91,11 +91,13 @@ class EngineBase : public Engine {
   Overshoot overshoot_;
   bool watched_early_ = false;  // this step's means, by watch_mean_early()
   std::vector<double> rates_;   // of each segment: the learning rate that its residual suits; 0: not known
+  std::vector<double> told_;    // of each segment: its learning rate now; 0: not known
   std::vector<std::unique_ptr<Codec>> make_codecs(std::size_t compressor) const;
   template <class Visit>
   void each_segment(const Part& part, const Visit& visit) const;
   std::vector<float> gather_memory(std::size_t number);
   void add_mean(const Part& part);
+  void age_rates(const Order& order);
   void watch_overshoot(StepReport& report);
 };
 
