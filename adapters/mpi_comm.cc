@@ -38,7 +38,8 @@ void start_mpi() {
 class MpiComm final : public Comm {
  public:
   MpiComm(Seconds timeout, std::size_t most) : timeout_(timeout), most_(most) {
-    require(most >= 1 && most <= INT_MAX, "mpi: at most ", most, " entries in a piece found, 1 to ", INT_MAX, " expected");
+    require(most >= 1 && most <= INT_MAX, "mpi: at most ", most, " entries in a piece found, 1 to ", INT_MAX,
+            " expected");
     start_mpi();
     // Own communicators: our messages never mix with those of the program, nor roll calls with operations.
     MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
@@ -64,7 +65,8 @@ class MpiComm final : public Comm {
   std::size_t size() const override { return size_; }
 
   void all_reduce(std::span<float> values) override {
-    for (std::size_t at = 0; at < values.size(); at += most_) {  // MPI's counts are ints: long arrays go in pieces
+    for (std::size_t at = 0; at < values.size();
+         at += most_) {  // MPI's counts are ints: long arrays go in pieces
       const auto part = values.subspan(at, std::min(most_, values.size() - at));
       wait("all_reduce", [&](MPI_Request* request) {
         return MPI_Iallreduce(MPI_IN_PLACE, part.data(), static_cast<int>(part.size()), MPI_FLOAT, MPI_SUM,
@@ -102,7 +104,8 @@ class MpiComm final : public Comm {
       for (std::size_t r = 0; r < size_; ++r) {
         const auto first = all.out.begin() + static_cast<std::ptrdiff_t>(begin);
         const auto [from, to] = piece(all.send[r], at, most);
-        out.insert(out.end(), first + static_cast<std::ptrdiff_t>(from), first + static_cast<std::ptrdiff_t>(to));
+        out.insert(out.end(), first + static_cast<std::ptrdiff_t>(from),
+                   first + static_cast<std::ptrdiff_t>(to));
         begin += static_cast<std::size_t>(all.send[r]);
         const auto [from_there, to_there] = piece(all.receive[r], at, most);
         arrived += to_there - from_there;
@@ -120,13 +123,15 @@ class MpiComm final : public Comm {
   }
 
  private:
-  // Where the piece of a part that begins at `at` begins and ends; all of a part that is shorter is behind it.
+  // Where the piece of a part that begins at `at` begins and ends; all of a part that is shorter is behind
+  // it.
   static std::pair<std::size_t, std::size_t> piece(std::int64_t length, std::size_t at, std::size_t most) {
     const auto end = static_cast<std::size_t>(length);
     return {std::min(at, end), std::min(at + most, end)};
   }
 
-  // Sends each rank its part's piece at `at`. The pieces lie one behind the other in `out`, and arrive so in `in`.
+  // Sends each rank its part's piece at `at`. The pieces lie one behind the other in `out`, and arrive so in
+  // `in`.
   void send_pieces(const Parts& all, std::size_t at, std::size_t most, const std::byte* out, std::byte* in) {
     if (!all.any) return;
     std::vector<int> send(size_), receive(size_), send_at(size_), receive_at(size_);
@@ -140,8 +145,8 @@ class MpiComm final : public Comm {
       receive_at[r] = std::exchange(received, received + receive[r]);
     }
     wait("all_to_all", [&](MPI_Request* request) {
-      return MPI_Ialltoallv(out, send.data(), send_at.data(), MPI_BYTE, in, receive.data(), receive_at.data(), MPI_BYTE,
-                            comm_, request);
+      return MPI_Ialltoallv(out, send.data(), send_at.data(), MPI_BYTE, in, receive.data(), receive_at.data(),
+                            MPI_BYTE, comm_, request);
     });
   }
 

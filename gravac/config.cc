@@ -102,7 +102,8 @@ std::vector<OptionInfo> make_engine_options() {
       {kDeterministicOptions, "link", text, "RATE,DELAY", "",
        "The link between workers, by which a deterministic run chooses (default: 1gbit,100us)"},
       {kDeterministicOptions, "compute", number, "SECONDS", "",
-       "Forward and backward of one step, by which a deterministic run chooses (default: 10 ns for each entry "
+       "Forward and backward of one step, by which a deterministic run chooses (default: 10 ns for each "
+       "entry "
        "of the gradient)",
        0, 1e6, true},
   };

@@ -75,7 +75,8 @@ CostModel::CostModel(std::size_t ranks, std::size_t entries, std::vector<Payload
   if (!modelled) return;
   // Backward takes two thirds of computing, and its first bucket is ready when its share of that has passed.
   constexpr double kBackward = 2.0 / 3;
-  const double n = static_cast<double>(entries), parts = static_cast<double>(std::max<std::size_t>(buckets, 1));
+  const double n = static_cast<double>(entries),
+               parts = static_cast<double>(std::max<std::size_t>(buckets, 1));
   const double compute =
       modelled->compute_seconds > 0 ? modelled->compute_seconds : n * modelled->compute_seconds_per_entry;
   const double compress = n * modelled->compress_seconds_per_entry;

@@ -81,8 +81,9 @@ class CostModel final : public StepCosts {
   static constexpr std::size_t kMessageBytes = 20 * 8;  // that each rank sends in Round::agree
 
   // For a gradient of `entries` entries that travels in `buckets` buckets, one after the other. `payloads`:
-  // what each compressor sends. `route`: the one to use on every step; nothing: the quickest. `modelled`: what
-  // steps are taken to last; nothing: it learns that. Throws Error for a route that these payloads cannot take.
+  // what each compressor sends. `route`: the one to use on every step; nothing: the quickest. `modelled`:
+  // what steps are taken to last; nothing: it learns that. Throws Error for a route that these payloads
+  // cannot take.
   CostModel(std::size_t ranks, std::size_t entries, std::vector<PayloadModel> payloads,
             std::optional<Route> route, std::size_t buckets = 1,
             const std::optional<ModelledTimes>& modelled = {});
@@ -92,8 +93,8 @@ class CostModel final : public StepCosts {
 
   // How long a step took in all, for the report and the policy's throughput. In a dense step the time of
   // measuring is left out: training without compression would not spend it. Computing that took more than
-  // four medians is taken for a pause and counts as four medians. With modelled times, how long the model says
-  // that such a step takes.
+  // four medians is taken for a pause and counts as four medians. With modelled times, how long the model
+  // says that such a step takes.
   double seconds(const StepTimes& times) const;
 
   // Predictions of a whole step; see StepCosts.

@@ -67,7 +67,8 @@ TEST(WholeReason, IsAShortSentence) {
   using enum WholeReason::Why;
   EXPECT_EQ(WholeReason{}.text(), "");
   EXPECT_EQ(WholeReason{.why = asked}.text(), "dense sum: asked for");
-  EXPECT_EQ((WholeReason{.why = quicker, .seconds = 3e-3, .other = Route::all_gather, .other_seconds = 9e-3}.text()),
+  EXPECT_EQ((WholeReason{.why = quicker, .seconds = 3e-3, .other = Route::all_gather, .other_seconds = 9e-3}
+                 .text()),
             "dense sum: predicted 3 ms, all-gather 9 ms");
 }
 

@@ -120,7 +120,8 @@ TEST_P(Deterministic, EndsWithEqualBitsWhateverStepsTake) {
 
 // The model of the link decides, as measured times do otherwise.
 TEST(DeterministicRuns, FollowTheLinkTheyAreGiven) {
-  const std::string options = "policy=progress optimizer=sgd start-steps=0 deterministic=true compute=0.01 link=";
+  const std::string options =
+      "policy=progress optimizer=sgd start-steps=0 deterministic=true compute=0.01 link=";
   const auto last = [&](const std::string& link) { return run(options + link, false, 1)[0].orders.back(); };
   EXPECT_EQ(last("100gbit,1us").substr(0, 10), "dense 1.00");
   EXPECT_NE(last("1mbit,1ms").substr(0, 5), "dense");

@@ -76,10 +76,10 @@ class Engine {
   // EngineOptions::hand_over is false. Throws Error for another number of rates.
   virtual void learning_rates(std::span<const double> rates) = 0;
 
-  // The momentum of the steps to come, where a schedule changes it (OneCycleLR does): what the momentum memory
-  // keeps of its velocity, and the momentum of the caller's optimizer, which the memory cancels. Until the first
-  // call both are as in the options. Between steps, on all ranks. Does nothing without the momentum memory.
-  // Throws Error for numbers outside [0, 1), and if the optimizer's momentum changes from 0 or to 0.
+  // The momentum of the steps to come, where a schedule changes it (OneCycleLR does): what the momentum
+  // memory keeps of its velocity, and the momentum of the caller's optimizer, which the memory cancels. Until
+  // the first call both are as in the options. Between steps, on all ranks. Does nothing without the momentum
+  // memory. Throws Error for numbers outside [0, 1), and if the optimizer's momentum changes from 0 or to 0.
   virtual void momentum(double memory, double optimizer) = 0;
 
   // The caller's schedule has lowered the learning rate: some policies compress less for a while. Between

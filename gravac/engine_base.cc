@@ -242,8 +242,8 @@ void EngineBase::learning_rates(std::span<const double> rates) {
   }
 }
 
-// A step at a lower rate than that of what is kept has added a gradient, and sent one part in `factor`: so much
-// of what is kept is of the lower rate now. After a dense step nothing older is left.
+// A step at a lower rate than that of what is kept has added a gradient, and sent one part in `factor`: so
+// much of what is kept is of the lower rate now. After a dense step nothing older is left.
 void EngineBase::age_rates(const Order& order) {
   const double left = order.sent == Send::dense ? 0 : 1 - 1 / std::max(order.factor, 1.0);
   for (std::size_t s = 0; s < rates_.size(); ++s) {

@@ -49,8 +49,8 @@ class EngineBase : public Engine {
   // whether it did. Before a step.
   bool use_compressor();
   // Compares the state of all ranks, unless they have proved that it is equal; before the exchanges of a
-  // step. `again`: even then, because sums depend on what the policy says in this step; it must be equal on all
-  // ranks.
+  // step. `again`: even then, because sums depend on what the policy says in this step; it must be equal on
+  // all ranks.
   void prove_equal(bool again = false);
   bool proven() const { return proven_; }
   // Of what chooses collectives, beside the round.

@@ -624,7 +624,8 @@ TEST(Engine, TellingAConstantMomentumChangesNothing) {
       for (std::size_t s = 0; s < 20; ++s) ASSERT_EQ(step_with(told, 0.8, s), step_with(plain, -1, s)) << s;
       // Without the momentum memory there is nothing to follow.
       Fed residual(layout, overlapped, "", comm), other(layout, overlapped, "", comm);
-      for (std::size_t s = 0; s < 5; ++s) ASSERT_EQ(step_with(residual, 0.3, s), step_with(other, -1, s)) << s;
+      for (std::size_t s = 0; s < 5; ++s)
+        ASSERT_EQ(step_with(residual, 0.3, s), step_with(other, -1, s)) << s;
     });
   }
 }

@@ -1,5 +1,5 @@
-// Gradients of more than 2^31 entries: positions and sizes beyond what an int holds. The arrays are reserved and
-// hardly touched: pages that are only read cost no memory.
+// Gradients of more than 2^31 entries: positions and sizes beyond what an int holds. The arrays are reserved
+// and hardly touched: pages that are only read cost no memory.
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "gravac/codec/select/step.h"
-#include "gravac/costs.h"
 #include "gravac/codec/selecting_codec.h"
+#include "gravac/costs.h"
 #include "gravac/util/layout.h"
 #include "gravac/util/require.h"
 #include "gravac/wire/wire.h"
@@ -29,7 +29,8 @@ constexpr std::size_t kMany = (std::size_t{1} << 31) + 5000;
 class Reserved {
  public:
   explicit Reserved(std::size_t size) : size_(size) {
-    void* const at = mmap(nullptr, 4 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const at =
+        mmap(nullptr, 4 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     require(at != MAP_FAILED, "test: no address space for ", size, " floats");
     data_ = static_cast<float*>(at);
     madvise(at, 4 * size, MADV_HUGEPAGE);  // zeros of many entries share a page, and are quick to map
@@ -72,7 +73,8 @@ TEST(Large, StepFindsEntriesBeyondTwoToThe31) {
 
 TEST(Large, PayloadsHoldAnyPositionThatALayoutAllows) {
   Reserved dense(kMaxEntries);
-  const std::vector<std::uint32_t> places = {0, 0x7fffffff, 0x80000000, std::numeric_limits<std::uint32_t>::max() - 1};
+  const std::vector<std::uint32_t> places = {0, 0x7fffffff, 0x80000000,
+                                             std::numeric_limits<std::uint32_t>::max() - 1};
   const std::vector<float> values = {1, 2, 3, 4};
   const Stamp stamp{.step = 1, .plan = 2, .begin = 0, .entries = std::numeric_limits<std::uint32_t>::max()};
   for (const Positions positions : {Positions::coded, Positions::int64}) {
@@ -97,7 +99,8 @@ TEST(Large, RandomPositionsReachEveryPart) {
 }
 
 TEST(Large, PredictionsCountBytesOfWholeGradients) {
-  const CostModel model(4, kMaxEntries, {selecting_payloads(kMaxEntries, Values::fp32, false, 1)}, std::nullopt);
+  const CostModel model(4, kMaxEntries, {selecting_payloads(kMaxEntries, Values::fp32, false, 1)},
+                        std::nullopt);
   EXPECT_DOUBLE_EQ(model.volume(Route::dense, 0).bytes, 6.0 * static_cast<double>(kMaxEntries));
 }
 

@@ -75,8 +75,8 @@ void Overlap::open() {
   const bool can_start = !parts_.empty() && parts_[0].codec->can_start_mean(*order_);
   mode_ = mode_for(order_, round_.plan() || options_.momentum, can_start);
   cuts_.open(round_.plan());
-  // Where each segment has a factor of its own, sums of factors and of shared positions are as long as the policy
-  // says at that time. Everything else was ordered when ranks last agreed.
+  // Where each segment has a factor of its own, sums of factors and of shared positions are as long as the
+  // policy says at that time. Everything else was ordered when ranks last agreed.
   by_segments_ = order_->sent != Send::dense && !round_.policy().segment_factors().empty();
   proves_first_ = !proven() || by_segments_;
   found_ = {};

@@ -133,10 +133,10 @@ Round::Round(const Layout& layout, std::size_t buckets, std::unique_ptr<Policy> 
   for (PayloadModel& one : payloads) {
     if (one.halves && comm.adds_halves(*one.halves)) one.all_reduces = 1;
   }
-  state_ = std::make_unique<State>(
-      State{.policy = std::move(policy),
-            .costs = CostModel(comm.size(), layout.entries(), std::move(payloads), options.route, buckets,
-                               options.modelled)});
+  state_ =
+      std::make_unique<State>(State{.policy = std::move(policy),
+                                    .costs = CostModel(comm.size(), layout.entries(), std::move(payloads),
+                                                       options.route, buckets, options.modelled)});
 }
 
 Facts Round::facts() const {
@@ -153,8 +153,8 @@ Facts Round::facts() const {
                  {"values", std::string(to_string(options_.values))},
                  {"positions", std::string(to_string(options_.positions))}};
   if (const auto& modelled = options_.modelled) {
-    const double times[] = {modelled->seconds_per_round, modelled->seconds_per_byte,
-                            modelled->compute_seconds_per_entry, modelled->compute_seconds,
+    const double times[] = {modelled->seconds_per_round,          modelled->seconds_per_byte,
+                            modelled->compute_seconds_per_entry,  modelled->compute_seconds,
                             modelled->compress_seconds_per_entry, modelled->decode_seconds_per_entry};
     facts.emplace_back("modelled times", std::to_string(digest_of(times)));
   }

@@ -4,7 +4,6 @@
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -330,8 +329,8 @@ class Session {
   MomentumUse momentum_;  // of the last step
 };
 
-// This process ends with exit code 1 if it would have ended with 0. Python's own exit handlers cannot do that;
-// these run after all of them.
+// This process ends with exit code 1 if it would have ended with 0. Python's own exit handlers cannot do
+// that; these run after all of them.
 void fail_at_exit() {
   static const pid_t process = getpid();
   static const auto fail = [](int status) {

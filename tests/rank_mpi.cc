@@ -1,5 +1,5 @@
-// The comm of rank.cc in the program rank_mpi, which mpirun tells who it is. With PIECE=N in the environment long
-// arrays go in pieces of N, as arrays of more than 2^30 do otherwise.
+// The comm of rank.cc in the program rank_mpi, which mpirun tells who it is. With PIECE=N in the environment
+// long arrays go in pieces of N, as arrays of more than 2^30 do otherwise.
 
 #include <cstdlib>
 

@@ -63,7 +63,8 @@ std::string fields(const TrainOptions& o) {
         << o.emulate->compress_seconds_per_entry;
     link(o.emulate->link);
   }
-  all << o.deterministic << '\n' << o.checkpoint_every << '\n'
+  all << o.deterministic << '\n'
+      << o.checkpoint_every << '\n'
       << static_cast<int>(o.start) << '\n'
       << o.out << '\n'
       << o.json << '\n'
@@ -87,7 +88,8 @@ TEST(Options, ADeterministicRunChoosesByTheSimulatedLink) {
   EXPECT_EQ(given.engine.at("compute"), "0.02");
   EXPECT_FALSE(parse("link=1gbit,50us").engine.contains("link"));
   // Virtual times repeat without it.
-  EXPECT_FALSE(parse("deterministic=true emulate=workers=2,link=1gbit,compute=1ms").engine.contains("deterministic"));
+  EXPECT_FALSE(
+      parse("deterministic=true emulate=workers=2,link=1gbit,compute=1ms").engine.contains("deterministic"));
 }
 
 TEST(Options, ReadBackFromThePrintedConfigAreTheSame) {

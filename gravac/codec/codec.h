@@ -82,8 +82,8 @@ class Codec {
   // every rank keeping an equal share of it.
   virtual void close(bool good, std::span<float> mean) = 0;
 
-  // The momentum memory's numbers from the next measure() on (Momentum::use). Does nothing in a codec that keeps
-  // none. Between steps.
+  // The momentum memory's numbers from the next measure() on (Momentum::use). Does nothing in a codec that
+  // keeps none. Between steps.
   virtual void use_momentum(double /*momentum*/, double /*optimizer*/) {}
 
   // Adds the magnitudes of about one entry in `stride` of what a step would choose from to the

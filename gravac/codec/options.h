@@ -78,8 +78,8 @@ struct EngineOptions {
   // Dense gradients travel in pieces that end at these entries, ascending. The sum of floats depends on
   // how they are cut up, so two engines that are to end with equal bits must cut at the same places.
   std::vector<std::size_t> cuts;
-  // Routes, compressors and factors are chosen by these times instead of measured ones, so that runs with equal
-  // seeds have equal bits. Nothing: by what steps really take.
+  // Routes, compressors and factors are chosen by these times instead of measured ones, so that runs with
+  // equal seeds have equal bits. Nothing: by what steps really take.
   std::optional<ModelledTimes> modelled = {};
   double compress_seconds_per_entry = 0;  // spent on a virtual clock for every entry looked at
   // All segments of the gradient, of which a codec has those of one bucket. Set by the engine.

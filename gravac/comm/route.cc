@@ -83,8 +83,8 @@ std::string milliseconds(double seconds) {
 }  // namespace
 
 std::string WholeReason::text() const {
-  const std::string times =
-      "predicted " + milliseconds(seconds) + ", " + std::string(to_string(other)) + " " + milliseconds(other_seconds);
+  const std::string times = "predicted " + milliseconds(seconds) + ", " + std::string(to_string(other)) +
+                            " " + milliseconds(other_seconds);
   switch (why) {
     case Why::none:
       return "";

@@ -17,8 +17,8 @@ enum class Route {
   shared,
 };
 
-// Why what was compressed is sent by an all-reduce of the whole gradient, with zeros for what is left out, and
-// so saves no bytes.
+// Why what was compressed is sent by an all-reduce of the whole gradient, with zeros for what is left out,
+// and so saves no bytes.
 struct WholeReason {
   enum class Why {
     none,            // it is not
@@ -28,9 +28,9 @@ struct WholeReason {
     no_fewer_bytes,  // by any other route
   };
   Why why = Why::none;
-  double seconds = 0;                     // predicted
-  Route other = Route::all_gather;        // the best one that sends fewer bytes...
-  double other_seconds = 0;               // ...as predicted
+  double seconds = 0;               // predicted
+  Route other = Route::all_gather;  // the best one that sends fewer bytes...
+  double other_seconds = 0;         // ...as predicted
 
   std::string text() const;  // "dense sum: predicted 3 ms, all-gather 9 ms"; empty if there is no reason
 };
