@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
+#include <utility>
 
+#include "adapters/parts.h"
 #include "adapters/roll_call.h"
 #include "gravac/util/require.h"
 
@@ -35,7 +37,9 @@ void start_mpi() {
 
 class MpiComm final : public Comm {
  public:
-  explicit MpiComm(Seconds timeout) : timeout_(timeout) {
+  MpiComm(Seconds timeout, std::size_t most) : timeout_(timeout), most_(most) {
+    require(most >= 1 && most <= INT_MAX, "mpi: at most ", most, " entries in a piece found, 1 to ", INT_MAX,
+            " expected");
     start_mpi();
     // Own communicators: our messages never mix with those of the program, nor roll calls with operations.
     MPI_Comm_dup(MPI_COMM_WORLD, &comm_);
@@ -61,9 +65,9 @@ class MpiComm final : public Comm {
   std::size_t size() const override { return size_; }
 
   void all_reduce(std::span<float> values) override {
-    constexpr std::size_t kMost = std::size_t{1} << 30;  // MPI's counts are ints: long arrays go in pieces
-    for (std::size_t at = 0; at < values.size(); at += kMost) {
-      const auto part = values.subspan(at, std::min(kMost, values.size() - at));
+    for (std::size_t at = 0; at < values.size();
+         at += most_) {  // MPI's counts are ints: long arrays go in pieces
+      const auto part = values.subspan(at, std::min(most_, values.size() - at));
       wait("all_reduce", [&](MPI_Request* request) {
         return MPI_Iallreduce(MPI_IN_PLACE, part.data(), static_cast<int>(part.size()), MPI_FLOAT, MPI_SUM,
                               comm_, request);
@@ -75,9 +79,8 @@ class MpiComm final : public Comm {
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     // MPI's counts are ints, so long messages go in pieces. The pieces of two neighbouring ranks lie
     // mine.size() bytes apart in `all`, which the resized datatype tells MPI.
-    constexpr std::size_t kMost = std::size_t{1} << 30;
-    for (std::size_t at = 0; at < mine.size(); at += kMost) {
-      const auto length = static_cast<int>(std::min(kMost, mine.size() - at));
+    for (std::size_t at = 0; at < mine.size(); at += most_) {
+      const auto length = static_cast<int>(std::min(most_, mine.size() - at));
       MPI_Datatype piece = MPI_BYTE, spaced = MPI_BYTE;
       MPI_Type_contiguous(length, MPI_BYTE, &piece);
       MPI_Type_create_resized(piece, 0, static_cast<MPI_Aint>(mine.size()), &spaced);
@@ -91,33 +94,60 @@ class MpiComm final : public Comm {
   }
 
   void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
-    std::vector<int> send(size_), receive(size_), send_at(size_), receive_at(size_);
-    std::vector<std::byte> out;
-    for (std::size_t r = 0; r < size_; ++r) {
-      send[r] = count_of(parts[r].size(), "all_to_all");
-      send_at[r] = count_of(out.size(), "all_to_all");
-      out.insert(out.end(), parts[r].begin(), parts[r].end());
+    const Parts all = tell_lengths(*this, parts, received);
+    const std::size_t most = std::max<std::size_t>(most_ / size_, 1);  // of a part, so that the sum is an int
+    if (all.longest <= most) return send_pieces(all, 0, all.longest, all.out.data(), received.bytes().data());
+    std::vector<std::byte> out, in;
+    for (std::size_t at = 0; at < all.longest; at += most) {
+      out.clear();
+      std::size_t begin = 0, arrived = 0;
+      for (std::size_t r = 0; r < size_; ++r) {
+        const auto first = all.out.begin() + static_cast<std::ptrdiff_t>(begin);
+        const auto [from, to] = piece(all.send[r], at, most);
+        out.insert(out.end(), first + static_cast<std::ptrdiff_t>(from),
+                   first + static_cast<std::ptrdiff_t>(to));
+        begin += static_cast<std::size_t>(all.send[r]);
+        const auto [from_there, to_there] = piece(all.receive[r], at, most);
+        arrived += to_there - from_there;
+      }
+      in.resize(arrived);
+      send_pieces(all, at, most, out.data(), in.data());
+      arrived = 0;
+      for (std::size_t r = 0; r < size_; ++r) {
+        const auto [from, to] = piece(all.receive[r], at, most);
+        std::copy_n(in.begin() + static_cast<std::ptrdiff_t>(arrived), to - from,
+                    received.message(r).begin() + static_cast<std::ptrdiff_t>(from));
+        arrived += to - from;
+      }
     }
-    wait("all_to_all", [&](MPI_Request* request) {
-      return MPI_Ialltoall(send.data(), 1, MPI_INT, receive.data(), 1, MPI_INT, comm_, request);
-    });
-    received.resize(std::vector<std::size_t>(receive.begin(), receive.end()));
-    std::size_t at = 0;
-    for (std::size_t r = 0; r < size_; ++r) {
-      receive_at[r] = count_of(at, "all_to_all");
-      at += static_cast<std::size_t>(receive[r]);
-    }
-    wait("all_to_all", [&](MPI_Request* request) {
-      return MPI_Ialltoallv(out.data(), send.data(), send_at.data(), MPI_BYTE, received.bytes().data(),
-                            receive.data(), receive_at.data(), MPI_BYTE, comm_, request);
-    });
   }
 
  private:
-  static int count_of(std::size_t size, const char* operation) {
-    require(size <= INT_MAX, "mpi: ", operation, " of ", size, " bytes found, at most ", INT_MAX,
-            " expected");
-    return static_cast<int>(size);
+  // Where the piece of a part that begins at `at` begins and ends; all of a part that is shorter is behind
+  // it.
+  static std::pair<std::size_t, std::size_t> piece(std::int64_t length, std::size_t at, std::size_t most) {
+    const auto end = static_cast<std::size_t>(length);
+    return {std::min(at, end), std::min(at + most, end)};
+  }
+
+  // Sends each rank its part's piece at `at`. The pieces lie one behind the other in `out`, and arrive so in
+  // `in`.
+  void send_pieces(const Parts& all, std::size_t at, std::size_t most, const std::byte* out, std::byte* in) {
+    if (!all.any) return;
+    std::vector<int> send(size_), receive(size_), send_at(size_), receive_at(size_);
+    int sent = 0, received = 0;
+    for (std::size_t r = 0; r < size_; ++r) {
+      const auto [send_from, send_to] = piece(all.send[r], at, most);
+      const auto [receive_from, receive_to] = piece(all.receive[r], at, most);
+      send[r] = static_cast<int>(send_to - send_from);
+      receive[r] = static_cast<int>(receive_to - receive_from);
+      send_at[r] = std::exchange(sent, sent + send[r]);
+      receive_at[r] = std::exchange(received, received + receive[r]);
+    }
+    wait("all_to_all", [&](MPI_Request* request) {
+      return MPI_Ialltoallv(out, send.data(), send_at.data(), MPI_BYTE, in, receive.data(), receive_at.data(),
+                            MPI_BYTE, comm_, request);
+    });
   }
 
   // Whether another rank's operation has failed and it calls the roll.
@@ -175,6 +205,7 @@ class MpiComm final : public Comm {
   static constexpr int kRollTag = 1;
 
   Seconds timeout_;
+  std::size_t most_;  // entries, or bytes, in one operation
   MPI_Comm comm_ = MPI_COMM_NULL, roll_ = MPI_COMM_NULL;
   std::size_t rank_ = 0, size_ = 1;
   bool failed_ = false;
@@ -182,8 +213,8 @@ class MpiComm final : public Comm {
 
 }  // namespace
 
-std::unique_ptr<Comm> make_mpi_comm(Seconds timeout) {
-  return std::make_unique<MpiComm>(timeout);
+std::unique_ptr<Comm> make_mpi_comm(Seconds timeout, std::size_t most) {
+  return std::make_unique<MpiComm>(timeout, most);
 }
 
 }  // namespace gravac

@@ -16,6 +16,7 @@ struct Parts {
   std::vector<std::int64_t> send, receive;  // bytes to each rank, and from each rank
   std::vector<std::byte> out;               // the parts to send, one after the other
   bool any = false;                         // at least one rank sends at least one byte
+  std::size_t longest = 0;                  // of all parts of all ranks
 };
 
 // Gathers the lengths of all ranks, which costs one small all-gather, and sizes `received` for the parts
@@ -36,7 +37,9 @@ inline Parts tell_lengths(Comm& comm, std::span<const std::span<const std::byte>
     lengths.push_back(static_cast<std::size_t>(result.receive.back()));
   }
   received.resize(lengths);
-  result.any = std::any_of(all.begin(), all.end(), [](std::int64_t length) { return length > 0; });
+  const std::int64_t longest = *std::max_element(all.begin(), all.end());
+  result.any = longest > 0;
+  result.longest = result.any ? static_cast<std::size_t>(longest) : 0;
   return result;
 }
 

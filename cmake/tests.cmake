@@ -7,7 +7,7 @@ target_link_libraries(gravac_testing INTERFACE gravac gravac_flags GTest::gtest_
 
 # Unit tests run once in `make test`, under the sanitizers; in release those of code that leans on the
 # optimiser, which vectorises it, and what needs more than the library.
-set(optimised half kernels numerics orthonormalise packing products quantise_kernels selector step step_allocation wire)
+set(optimised half kernels large numerics orthonormalise packing products quantise_kernels selector step step_allocation wire)
 
 # Most tests take longer to compile than to run; not those that run for long.
 set(quick_to_compile -O1)
@@ -65,6 +65,7 @@ gravac_test(checkpoint)
 gravac_test(config)
 gravac_test(costs)
 gravac_test(cut_tracker)
+gravac_test(deterministic)
 gravac_test(engine)
 gravac_test(faults 2)
 gravac_test(numerics)
@@ -127,6 +128,7 @@ endif()
 if(NOT CMAKE_CXX_FLAGS MATCHES sanitize)
   add_test(NAME soak COMMAND ${PROJECT_SOURCE_DIR}/tests/soak ${PROJECT_SOURCE_DIR})
   gravac_test(codec/select/step_allocation)
+  gravac_test(large)  # sanitizers would touch what is only reserved
   add_executable(fuzz_seeds gravac/fuzz_seeds.cc)
   target_link_libraries(fuzz_seeds PRIVATE gravac gravac_flags)
   add_test(NAME fuzz COMMAND ${PROJECT_SOURCE_DIR}/tests/fuzz ${PROJECT_SOURCE_DIR} $<TARGET_FILE:fuzz_seeds> 10)

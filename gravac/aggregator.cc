@@ -38,7 +38,7 @@ StepReport Aggregator::finish(double samples) {
   part.is_ready = false;  // now, so that a call with wrong arguments can be made again
   StepReport report;
   report.compute_seconds = clock_.now() - ended_;
-  prove_equal();
+  prove_equal(part.codec->measures_together());
   const double start = clock_.now();
 
   // What is there to send, and how much of it survives?

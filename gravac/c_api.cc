@@ -205,6 +205,13 @@ int gravac_learning_rate(gravac_aggregator* g, double rate) {
   });
 }
 
+int gravac_momentum(gravac_aggregator* g, double momentum, double optimizer_momentum) {
+  return guarded([&] {
+    require(g, "gravac_momentum: a pointer is NULL");
+    g->engine->momentum(momentum, optimizer_momentum);
+  });
+}
+
 int gravac_learning_rate_dropped(gravac_aggregator* g) {
   return guarded([&] {
     require(g, "gravac_learning_rate_dropped: a pointer is NULL");

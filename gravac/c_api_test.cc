@@ -101,6 +101,24 @@ TEST(CApi, ACallWithWrongArgumentsCanBeMadeAgain) {
   gravac_destroy(g);
 }
 
+TEST(CApi, FollowsAMomentumThatChanges) {
+  const char* name = "a";
+  const size_t entries = 1;
+  gravac_aggregator* g =
+      gravac_create("memory=momentum momentum=0.5 policy=dense", &name, &entries, 1, nullptr);
+  ASSERT_NE(g, nullptr) << gravac_error();
+  float mean = 1;
+  EXPECT_EQ(gravac_step(g, &mean, 1), 0);
+  EXPECT_EQ(gravac_momentum(g, 0.25, 0), 0) << gravac_error();
+  mean = 1;
+  EXPECT_EQ(gravac_step(g, &mean, 1), 0);
+  EXPECT_EQ(mean, 1.25f);
+  EXPECT_EQ(gravac_momentum(g, 1, 0), -1);
+  EXPECT_EQ(gravac_momentum(g, 0.5, 0.9), -1);  // the optimizer had none
+  EXPECT_EQ(gravac_momentum(nullptr, 0.5, 0), -1);
+  gravac_destroy(g);
+}
+
 // Accordion sends 2 of 1000 entries once it has seen that nothing changes.
 TEST(CApi, TellsPoliciesThatTheLearningRateDropped) {
   const char* name = "a";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <deque>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 
 #include "gravac/codec/compressors.h"
 #include "gravac/codec/low_rank/ranks.h"
+#include "gravac/comm/paced_comm.h"
 #include "gravac/comm/route.h"
 
 namespace gravac {
@@ -19,6 +21,7 @@ using enum OptionInfo::Kind;
 constexpr std::string_view kMomentumOptions = "Momentum memory";
 constexpr std::string_view kOptimizerOptions = "Optimizer";
 constexpr std::string_view kProcessOptions = "Process";
+constexpr std::string_view kDeterministicOptions = "Deterministic runs";
 constexpr std::string_view kAuto = "auto";
 constexpr std::string_view kLowRankInBits = "low-rank-int4";  // the family in rates.def: powersgd in 4 bits
 
@@ -93,6 +96,16 @@ std::vector<OptionInfo> make_engine_options() {
        "Optimizer that is handed the means; policies go by it"},
       {kProcessOptions, "seed", count, "N", "0", "Seed of random choices; the same on all workers"},
       {kProcessOptions, "threads", count, "N", "1", "Threads that compress", 1, 1024},
+      {kDeterministicOptions, "deterministic", flag, "", "false",
+       "Choose routes, compressors and factors by modelled times, not measured ones: equal seeds give equal "
+       "bits"},
+      {kDeterministicOptions, "link", text, "RATE,DELAY", "",
+       "The link between workers, by which a deterministic run chooses (default: 1gbit,100us)"},
+      {kDeterministicOptions, "compute", number, "SECONDS", "",
+       "Forward and backward of one step, by which a deterministic run chooses (default: 10 ns for each "
+       "entry "
+       "of the gradient)",
+       0, 1e6, true},
   };
   all.insert(all.end(), std::begin(others), std::end(others));
   return all;
@@ -313,6 +326,27 @@ StartOptions add_start(const OptionReader& reader, const std::vector<std::string
   return start;
 }
 
+// What a deterministic run goes by, instead of times that it measures.
+std::optional<ModelledTimes> modelled_of(const OptionReader& reader) {
+  if (!reader.flag("deterministic")) {
+    for (const char* name : {"link", "compute"}) {
+      require(!reader.given(name), "options: ", name,
+              " is for deterministic runs, which choose by it; others go by the times that they measure");
+    }
+    return std::nullopt;
+  }
+  ModelledTimes times;
+  if (reader.given("link")) {
+    const Link link = link_from_string(reader.text("link"));
+    times.seconds_per_round = link.latency_seconds;
+    times.seconds_per_byte = 8 / link.bits_per_second;
+  }
+  times.compute_seconds = reader.number("compute", 0.0);
+  require(!reader.given("compute") || (times.compute_seconds > 0 && std::isfinite(times.compute_seconds)),
+          "options: compute must be > 0 s, got ", times.compute_seconds, " s");
+  return times;
+}
+
 }  // namespace
 
 Options resolved_options(const Options& given) {
@@ -365,6 +399,7 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
   out.step.seed = reader.number<std::uint64_t>("seed");
   out.positions = reader.choice("positions") == "int64" ? Positions::int64 : Positions::coded;
   out.route = route_from_string(reader.text("exchange"));
+  out.modelled = modelled_of(reader);
   const bool momentum_memory = reader.choice("memory") == "momentum";
   out.hand_over = reader.choice("hand-over") == "momentum";
   if (reader.given("effective-momentum")) {

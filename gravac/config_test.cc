@@ -266,6 +266,10 @@ TEST(Config, RefusesValuesOutOfRangeInOneLine) {
       "options: effective-momentum is for hand-over momentum and memory residual, hand-over momentum and "
       "memory momentum found");
   EXPECT_EQ(refusal("optimizer=lion"), "options: optimizer 'lion' found, sgd, adam or unknown expected");
+  EXPECT_EQ(refusal("link=1gbit,50us"),
+            "options: link is for deterministic runs, which choose by it; others go by the times that they "
+            "measure");
+  EXPECT_EQ(refusal("deterministic=true compute=-1"), "options: compute must be > 0 s, got -1 s");
   EXPECT_EQ(refusal("feedback=maybe"), "options: feedback 'maybe' found, true or false expected");
 }
 

@@ -59,8 +59,9 @@ void Typical::load(const NamedNumbers& state) {
 }
 
 CostModel::CostModel(std::size_t ranks, std::size_t entries, std::vector<PayloadModel> payloads,
-                     std::optional<Route> route, std::size_t buckets)
-    : ranks_(ranks), entries_(entries), route_(route), buckets_(buckets) {
+                     std::optional<Route> route, std::size_t buckets,
+                     const std::optional<ModelledTimes>& modelled)
+    : ranks_(ranks), entries_(entries), route_(route), buckets_(buckets), modelled_(modelled.has_value()) {
   for (PayloadModel& one : payloads) {
     const bool summed = one.all_reduces > 0;
     require(summed || route != Route::shared,
@@ -72,6 +73,22 @@ CostModel::CostModel(std::size_t ranks, std::size_t entries, std::vector<Payload
             " found; this compressor adds up what it sends: auto or shared expected");
     compressors_.push_back({.payloads = std::move(one)});
   }
+  if (!modelled) return;
+  // Backward takes two thirds of computing, and its first bucket is ready when its share of that has passed.
+  constexpr double kBackward = 2.0 / 3;
+  const double n = static_cast<double>(entries),
+               parts = static_cast<double>(std::max<std::size_t>(buckets, 1));
+  const double compute =
+      modelled->compute_seconds > 0 ? modelled->compute_seconds : n * modelled->compute_seconds_per_entry;
+  const double compress = n * modelled->compress_seconds_per_entry;
+  link_ = LinkModel(modelled->seconds_per_round, modelled->seconds_per_byte);
+  compute_.add(compute);
+  hideable_.add(kBackward * compute * (1 - 1 / parts));
+  compress_dense_.add(compress / 3);  // measuring alone
+  for (Known& one : compressors_) {
+    one.compress.add(compress);
+    one.decode_per_entry.add(modelled->decode_seconds_per_entry);
+  }
 }
 
 double CostModel::real_factor(double factor, std::size_t compressor) const {
@@ -82,6 +99,7 @@ double CostModel::real_factor(double factor, std::size_t compressor) const {
 // agreement, which is nearly pure latency, and the exchange. With only one of them the two unknowns could
 // not be told apart.
 void CostModel::learn(const StepTimes& times) {
+  if (modelled_) return;
   compute_.add(times.compute);
   hideable_.add(times.hideable);
   Known& compressor = compressors_[times.compressor];
@@ -148,6 +166,7 @@ double CostModel::route_seconds(Route route, double kept, std::size_t compressor
 // never tried if it is predicted to be slower by more than 4.
 double CostModel::hoped_seconds(Route route, double kept, std::size_t compressor) const {
   constexpr double kHope = 0.25, kFading = 0.999;
+  if (modelled_) return route_seconds(route, kept, compressor);  // there is nothing to find out
   const Tried& tried = tried_[static_cast<std::size_t>(route)];
   const double noise = 1 - (1 - kHope) / std::sqrt(1 + tried.times);
   return std::max(kHope, noise * std::pow(kFading, tried.idle)) * route_seconds(route, kept, compressor);
@@ -174,6 +193,23 @@ Route CostModel::route_for(double kept, std::size_t compressor) const {
   return least(&CostModel::hoped_seconds, kept, compressor);
 }
 
+WholeReason CostModel::why_dense(double kept, std::size_t compressor) const {
+  using enum WholeReason::Why;
+  if (route_for(kept, compressor) != Route::dense) return {};
+  if (route_) return {.why = asked};
+  WholeReason reason{.why = no_fewer_bytes, .seconds = route_seconds(Route::dense, kept, compressor)};
+  const double bytes = volume(Route::dense, kept, false, compressor).bytes;
+  for (const Route route : {Route::all_gather, Route::reduce_scatter}) {
+    if (volume(route, kept, false, compressor).bytes >= bytes) continue;
+    const double seconds = route_seconds(route, kept, compressor);
+    if (reason.why != no_fewer_bytes && reason.other_seconds <= seconds) continue;
+    reason.other = route;
+    reason.other_seconds = seconds;
+    reason.why = reason.seconds <= seconds ? quicker : tried;
+  }
+  return reason;
+}
+
 // How much of `busy` seconds of compressing, exchanging and decoding a step has to wait for after backward.
 // Backward hides up to `hideable` seconds, but never the work on the last bucket, which is ready only when
 // backward ends; buckets are taken to be equally large. With one bucket nothing is hidden.
@@ -181,7 +217,21 @@ double CostModel::exposed(double busy, double hideable) const {
   return std::max(busy / static_cast<double>(buckets_), busy - hideable);
 }
 
-double CostModel::seconds(const StepTimes& times) const {
+// What was exchanged is as it was; how long that took, and everything else, is as the model has it.
+StepTimes CostModel::as_modelled(StepTimes times) const {
+  const Known& compressor = compressors_[times.compressor];
+  const auto others = static_cast<double>(ranks_ - 1);
+  times.compute = compute_.value();
+  times.compress = (times.sparse ? compressor.compress : compress_dense_).value();
+  times.agree = link_.seconds({others, others * kMessageBytes});
+  times.exchange = link_.seconds(times.volume);
+  times.decode = times.decoded_entries * compressor.decode_per_entry.value();
+  times.hideable = hideable_.value();
+  return times;
+}
+
+double CostModel::seconds(const StepTimes& measured) const {
+  const StepTimes times = modelled_ ? as_modelled(measured) : measured;
   const double busy = (times.sparse ? times.compress : 0) + times.exchange + times.decode;
   // Computing for longer than four medians was a pause that the caller did not announce by Engine::pause():
   // an evaluation, a checkpoint.

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "gravac/codec/options.h"
 #include "gravac/codec/payload_model.h"
 #include "gravac/comm/link_model.h"
 #include "gravac/comm/route.h"
@@ -69,6 +70,9 @@ Straggler find_straggler(std::span<const double> seconds);
 // differ in more than rounds and bytes (encoding, summing, how the backend works), so each route has a fit of
 // its own once it has been used; before that, the fit over all routes is used in its place.
 //
+// Where no clock may decide anything it is given modelled times, learns nothing, and tries no route that it
+// predicts to be slower.
+//
 // It learns only from times that all ranks have agreed on (Round::agree), so that all ranks predict the same
 // and choose the same route. Learning and predicting cost a few hundred floating-point operations a step.
 class CostModel final : public StepCosts {
@@ -76,16 +80,20 @@ class CostModel final : public StepCosts {
   static constexpr std::size_t kMessageBytes = 20 * 8;  // that each rank sends in Round::agree
 
   // For a gradient of `entries` entries that travels in `buckets` buckets, one after the other. `payloads`:
-  // what each compressor sends. `route`: the one to use on every step; nothing: the quickest. Throws Error
-  // for a route that these payloads cannot take.
+  // what each compressor sends. `route`: the one to use on every step; nothing: the quickest. `modelled`:
+  // what steps are taken to last; nothing: it learns that. Throws Error for a route that these payloads
+  // cannot take.
   CostModel(std::size_t ranks, std::size_t entries, std::vector<PayloadModel> payloads,
-            std::optional<Route> route, std::size_t buckets = 1);
+            std::optional<Route> route, std::size_t buckets = 1,
+            const std::optional<ModelledTimes>& modelled = {});
 
+  // Does nothing with modelled times.
   void learn(const StepTimes& times);
 
   // How long a step took in all, for the report and the policy's throughput. In a dense step the time of
   // measuring is left out: training without compression would not spend it. Computing that took more than
-  // four medians is taken for a pause and counts as four medians.
+  // four medians is taken for a pause and counts as four medians. With modelled times, how long the model
+  // says that such a step takes.
   double seconds(const StepTimes& times) const;
 
   // Predictions of a whole step; see StepCosts.
@@ -96,6 +104,8 @@ class CostModel final : public StepCosts {
   // quickest of dense and those that send fewer bytes than it. A route that might be the quickest is tried a
   // few times before it is given up, and again after hundreds of steps.
   Route route_for(double kept, std::size_t compressor = 0) const;
+  // Why route_for() is dense for these payloads; Why::none if it is not.
+  WholeReason why_dense(double kept, std::size_t compressor = 0) const;
   // Whether the payloads should travel in one round, all buckets as one message: if that is predicted to
   // take less than 10 % of computing, hiding the exchange behind backward, bucket by bucket, would save less
   // than the additional rounds cost.
@@ -125,6 +135,7 @@ class CostModel final : public StepCosts {
     double times = 0;  // steps that used it
     double idle = 0;   // steps since it was last used
   };
+  StepTimes as_modelled(StepTimes times) const;
   double exchange_seconds(Route route, const Volume& volume) const;
   double route_seconds(Route route, double kept, std::size_t compressor) const;
   double exposed(double busy, double hideable) const;
@@ -138,6 +149,7 @@ class CostModel final : public StepCosts {
   std::vector<Known> compressors_;
   std::optional<Route> route_;
   std::size_t buckets_;
+  bool modelled_;               // all times are given, and none is learned
   LinkModel link_;              // fitted to all routes
   std::array<Tried, 4> tried_;  // by route
   Typical compute_, compress_dense_, hideable_;

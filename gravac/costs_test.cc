@@ -45,6 +45,33 @@ TEST(CostModel, SettlesOnTheQuickestRoute) {
   }
 }
 
+// What is kept would take several times as long by either other route.
+TEST(CostModel, SaysWhyCompressedStepsAreSentWhole) {
+  const World world{{{Route::all_gather, 6e-8}, {Route::reduce_scatter, 6e-8}, {Route::dense, 2e-9}}};
+  CostModel model = make_model();
+  std::map<WholeReason::Why, int> reasons;
+  for (int step = 0; step < 200; ++step) {
+    const WholeReason reason = model.why_dense(200'000);
+    const Route route = world.step(model, 200'000);
+    EXPECT_EQ(route == Route::dense, reason.why != WholeReason::Why::none);
+    ++reasons[reason.why];
+    if (route != Route::dense) continue;
+    EXPECT_EQ(reason.why == WholeReason::Why::quicker, reason.seconds <= reason.other_seconds);
+  }
+  EXPECT_GE(reasons[WholeReason::Why::quicker], 190);
+  EXPECT_EQ(make_model().why_dense(950'000).why, WholeReason::Why::no_fewer_bytes);
+  EXPECT_EQ(make_model().why_dense(1000).why, WholeReason::Why::none);
+}
+
+TEST(WholeReason, IsAShortSentence) {
+  using enum WholeReason::Why;
+  EXPECT_EQ(WholeReason{}.text(), "");
+  EXPECT_EQ(WholeReason{.why = asked}.text(), "dense sum: asked for");
+  EXPECT_EQ((WholeReason{.why = quicker, .seconds = 3e-3, .other = Route::all_gather, .other_seconds = 9e-3}
+                 .text()),
+            "dense sum: predicted 3 ms, all-gather 9 ms");
+}
+
 // With 1,000 of a million entries kept, dense moves some hundred times the bytes: trying it would cost a step
 // and teach nothing.
 TEST(CostModel, NeverTriesARoutePredictedToBeFarSlower) {

@@ -70,10 +70,17 @@ class Engine {
   // The learning rates of the steps to come: one for each segment, or one for all of them. A gradient is kept
   // for later steps, and should then not count for more than it would have in its own: where the rate has
   // risen since, as in a warm-up, what is kept is scaled down. Where the rate falls nothing changes, as
-  // nothing does in an SGD's momentum. Rates that are not above 0, or not finite, say nothing. Between steps,
+  // nothing does in an SGD's momentum; and if it then comes back, as in a cycle, only what was kept meanwhile
+  // is scaled down. Rates that are not above 0, or not finite, say nothing. Between steps,
   // on all ranks; costs a pass over what is kept, but only once the rate has risen by 5 %. Does nothing if
   // EngineOptions::hand_over is false. Throws Error for another number of rates.
   virtual void learning_rates(std::span<const double> rates) = 0;
+
+  // The momentum of the steps to come, where a schedule changes it (OneCycleLR does): what the momentum
+  // memory keeps of its velocity, and the momentum of the caller's optimizer, which the memory cancels. Until
+  // the first call both are as in the options. Between steps, on all ranks. Does nothing without the momentum
+  // memory. Throws Error for numbers outside [0, 1), and if the optimizer's momentum changes from 0 or to 0.
+  virtual void momentum(double memory, double optimizer) = 0;
 
   // The caller's schedule has lowered the learning rate: some policies compress less for a while. Between
   // steps, on all ranks.

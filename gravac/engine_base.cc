@@ -66,7 +66,8 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
       clock_(clock),
       round_(layout, std::max<std::size_t>(buckets.size(), 1), std::move(setup.policy), setup.options, comm),
       overshoot_(layout.entries()),
-      rates_(layout.segments().size(), 0.0) {
+      rates_(layout.segments().size(), 0.0),
+      told_(layout.segments().size(), 0.0) {
   options_.whole = std::make_shared<const Layout>(layout);
   options_.step.workers = std::make_shared<Workers>(options_.step.threads);
   require(options_.stored_as.empty() || options_.stored_as.size() == layout.segments().size(), name, ": ",
@@ -119,14 +120,18 @@ bool EngineBase::use_compressor() {
   return true;
 }
 
-void EngineBase::prove_equal() {
-  if (!proven_) round_.prove_equal(engine_digest());
+void EngineBase::prove_equal(bool again) {
+  if (!proven_ || again) round_.prove_equal(engine_digest());
   proven_ = true;
 }
 
 std::uint64_t EngineBase::engine_digest() const {
-  const double compressor = static_cast<double>(compressor_);
-  return digest_of(overshoot_.numbers(), digest_of(std::span(&compressor, 1), own_digest()));
+  std::vector<double> numbers = {static_cast<double>(compressor_)};
+  for (const Part& part : parts_) numbers.push_back(part.codec->draws());
+  if (options_.momentum) {
+    numbers.insert(numbers.end(), {options_.momentum->momentum, options_.momentum->optimizer});
+  }
+  return digest_of(overshoot_.numbers(), digest_of(numbers, own_digest()));
 }
 
 void EngineBase::accept(std::size_t bucket, std::span<float> gradient, std::span<const float> weights) {
@@ -177,6 +182,7 @@ void EngineBase::close(const Agreed<Verdict>& verdict, const Agreed<Order>& orde
     part.is_ready = false;
   }
   round_.close(verdict, order, traffic, samples, hideable, report);
+  if (verdict->finite) age_rates(*order);
   watch_overshoot(report);
   report.residual_norm = std::nan("");
   if (!options_.residual_norm) return;
@@ -231,12 +237,29 @@ void EngineBase::learning_rates(std::span<const double> rates) {
     for (const std::size_t s : part.segments) {
       const std::size_t size = layout_.segments()[s].size, begin = std::exchange(end, end + size);
       const double rate = rates[rates.size() == 1 ? 0 : s], before = rates_[s];
-      const bool rises = before > 0 && rate > before;
-      if (!(rate > 0) || !std::isfinite(rate) || (rises && rate < kMuch * before)) continue;
-      if (rises) residual.scale(begin, size, static_cast<float>(before / rate));
+      if (!(rate > 0) || !std::isfinite(rate)) continue;
+      told_[s] = rate;
+      if (before > 0 && rate < kMuch * before) continue;
+      if (before > 0) residual.scale(begin, size, static_cast<float>(before / rate));
       rates_[s] = rate;
     }
   }
+}
+
+// A step at a lower rate than that of what is kept has added a gradient, and sent one part in `factor`: so
+// much of what is kept is of the lower rate now. After a dense step nothing older is left.
+void EngineBase::age_rates(const Order& order) {
+  const double left = order.sent == Send::dense ? 0 : 1 - 1 / std::max(order.factor, 1.0);
+  for (std::size_t s = 0; s < rates_.size(); ++s) {
+    if (told_[s] < rates_[s]) rates_[s] = std::lerp(told_[s], rates_[s], left);
+  }
+}
+
+void EngineBase::momentum(double memory, double optimizer) {
+  if (!options_.momentum) return;
+  for (Part& part : parts_) part.codec->use_momentum(memory, optimizer);
+  options_.momentum->momentum = memory;
+  options_.momentum->optimizer = optimizer;
 }
 
 // What the buckets hold of a memory, in the order of the layout.
@@ -261,6 +284,7 @@ Checkpoint EngineBase::save() {
   checkpoint.add(std::string(name_) + "/", own_numbers());
   const bool told = std::ranges::any_of(rates_, [](double rate) { return rate > 0; });
   if (told) checkpoint.add("learning rates", std::span<const double>(rates_));
+  if (told) checkpoint.add("learning rates now", std::span<const double>(told_));
   checkpoint.add("overshoot/", overshoot_.numbers());
   checkpoint.add("last mean", overshoot_.last_mean());
   checkpoint.add("codecs", static_cast<double>(parts_.size()));
@@ -280,11 +304,15 @@ void EngineBase::load(const Checkpoint& checkpoint) {
   auto round = round_.read(checkpoint);
   const NamedNumbers own = checkpoint.named_numbers(std::string(name_) + "/");
   check_own(own);
-  const std::vector<double> rates = checkpoint.has("learning rates")
-                                        ? checkpoint.numbers("learning rates", rates_.size())
-                                        : std::vector<double>(rates_.size());
-  require(std::ranges::all_of(rates, [](double x) { return std::isfinite(x) && x >= 0; }),
-          "checkpoint: 'learning rates' holds numbers below 0, infinities or NaN");
+  const auto read_rates = [&](const char* name, std::vector<double> otherwise) {
+    if (!checkpoint.has(name)) return otherwise;
+    std::vector<double> found = checkpoint.numbers(name, rates_.size());
+    require(std::ranges::all_of(found, [](double x) { return std::isfinite(x) && x >= 0; }), "checkpoint: '",
+            name, "' holds numbers below 0, infinities or NaN");
+    return found;
+  };
+  const std::vector<double> rates = read_rates("learning rates", std::vector<double>(rates_.size()));
+  const std::vector<double> told = read_rates("learning rates now", rates);
   const NamedNumbers overshoot = checkpoint.named_numbers("overshoot/");
   const std::span<const float> last_mean = checkpoint.view("last mean");
   overshoot_.check(overshoot, last_mean);
@@ -318,6 +346,7 @@ void EngineBase::load(const Checkpoint& checkpoint) {
   proven_ = false;
   compressor_ = round->compressor;
   rates_ = rates;
+  told_ = told;
   overshoot_.restore(overshoot, last_mean);
   round_.adopt(std::move(round));
   for (std::size_t i = 0; i < parts_.size(); ++i) {

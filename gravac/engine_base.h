@@ -21,6 +21,7 @@ class EngineBase : public Engine {
   void pause() override { ended_ = clock_.now(); }
   void rescale(float ratio) override;
   void learning_rates(std::span<const double> rates) override;
+  void momentum(double memory, double optimizer) override;
   void learning_rate_dropped() override { round_.policy().learning_rate_dropped(); }
   Checkpoint save() override;
   void load(const Checkpoint& checkpoint) override;
@@ -48,8 +49,9 @@ class EngineBase : public Engine {
   // whether it did. Before a step.
   bool use_compressor();
   // Compares the state of all ranks, unless they have proved that it is equal; before the exchanges of a
-  // step.
-  void prove_equal();
+  // step. `again`: even then, because sums depend on what the policy says in this step; it must be equal on
+  // all ranks.
+  void prove_equal(bool again = false);
   bool proven() const { return proven_; }
   // Of what chooses collectives, beside the round.
   std::uint64_t engine_digest() const;
@@ -89,11 +91,13 @@ class EngineBase : public Engine {
   Overshoot overshoot_;
   bool watched_early_ = false;  // this step's means, by watch_mean_early()
   std::vector<double> rates_;   // of each segment: the learning rate that its residual suits; 0: not known
+  std::vector<double> told_;    // of each segment: its learning rate now; 0: not known
   std::vector<std::unique_ptr<Codec>> make_codecs(std::size_t compressor) const;
   template <class Visit>
   void each_segment(const Part& part, const Visit& visit) const;
   std::vector<float> gather_memory(std::size_t number);
   void add_mean(const Part& part);
+  void age_rates(const Order& order);
   void watch_overshoot(StepReport& report);
 };
 

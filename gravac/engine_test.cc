@@ -610,6 +610,51 @@ class Fed {
   std::unique_ptr<Engine> engine_;
 };
 
+// `momentum` of the step, told before it; below 0: nothing is told.
+std::vector<float> step_with(Fed& fed, double momentum, std::size_t step) {
+  if (momentum >= 0) fed->momentum(momentum, momentum);
+  return fed.step(testing::gradient_of("gauss", 200, static_cast<unsigned>(step + 1)));
+}
+
+TEST(Engine, TellingAConstantMomentumChangesNothing) {
+  const Layout layout = layout_of({100, 100});
+  const std::string options = "memory=momentum momentum=0.8 optimizer-momentum=0.8";
+  for (const bool overlapped : {false, true}) {
+    run_ranks(1, [&](Comm& comm) {
+      Fed told(layout, overlapped, options, comm), plain(layout, overlapped, options, comm);
+      for (std::size_t s = 0; s < 20; ++s) ASSERT_EQ(step_with(told, 0.8, s), step_with(plain, -1, s)) << s;
+      // Without the momentum memory there is nothing to follow.
+      Fed residual(layout, overlapped, "", comm), other(layout, overlapped, "", comm);
+      for (std::size_t s = 0; s < 5; ++s)
+        ASSERT_EQ(step_with(residual, 0.3, s), step_with(other, -1, s)) << s;
+    });
+  }
+}
+
+TEST(Engine, GoesOnToTheBitWhereMomentumChanges) {
+  const Layout layout = layout_of({100, 100});
+  const auto momentum = [](std::size_t s) { return 0.95 - 0.02 * static_cast<double>(s % 7); };
+  for (const bool overlapped : {false, true}) {
+    run_ranks(1, [&](Comm& comm) {
+      const std::string options = "memory=momentum momentum=0.9 optimizer-momentum=0.9";
+      Fed whole(layout, overlapped, options, comm), first(layout, overlapped, options, comm),
+          constant(layout, overlapped, options, comm);
+      for (std::size_t s = 0; s < 9; ++s) {
+        step_with(constant, -1, s);
+        ASSERT_EQ(step_with(whole, momentum(s), s), step_with(first, momentum(s), s));
+      }
+      Fed second(layout, overlapped, options, comm);
+      second->load(first->save());
+      std::vector<float> last;
+      for (std::size_t s = 9; s < 20; ++s) {
+        last = step_with(whole, momentum(s), s);
+        ASSERT_EQ(step_with(second, momentum(s), s), last) << s;
+        EXPECT_NE(step_with(constant, -1, s), last);
+      }
+    });
+  }
+}
+
 TEST(Engine, WhatIsKeptCountsNoMoreThanInItsOwnStepWhereTheLearningRateRises) {
   const Layout layout = layout_of({100, 100});
   for (const bool overlapped : {false, true}) {
@@ -625,12 +670,55 @@ TEST(Engine, WhatIsKeptCountsNoMoreThanInItsOwnStepWhereTheLearningRateRises) {
       EXPECT_EQ(rates(0.1, 0.2), (Scales{1, 1}));
       EXPECT_EQ(rates(0.4, 0.2), (Scales{0.25, 1}));         // each segment by its own rate
       EXPECT_EQ(rates(0.1, 0.1), (Scales{0.25, 1}));         // a lower rate changes nothing,
-      EXPECT_EQ(rates(0.1, 0.2), (Scales{0.25, 0.5}));       // and counts from then on
-      EXPECT_EQ(rates(0.104, 0.2), (Scales{0.25, 0.5}));     // too little to be worth a pass,
-      EXPECT_NEAR(rates(0.108, 0.2)[0], 0.25 / 1.08, 1e-6);  // but nothing is forgotten
+      EXPECT_EQ(rates(0.4, 0.2), (Scales{0.25, 1}));         // and neither does the way back
+      EXPECT_EQ(rates(0.416, 0.2), (Scales{0.25, 1}));       // too little to be worth a pass,
+      EXPECT_NEAR(rates(0.432, 0.2)[0], 0.25 / 1.08, 1e-6);  // but nothing is forgotten
       EXPECT_EQ(rates(0, -1), rates(0, std::numeric_limits<double>::infinity()));
-      EXPECT_NEAR(rates(0.216, 0.2)[0], 0.125 / 1.08, 1e-6);
-      EXPECT_EQ(fed.kept()[1], 0.5);
+      EXPECT_NEAR(rates(0.864, 0.2)[0], 0.125 / 1.08, 1e-6);
+      EXPECT_EQ(fed.kept()[1], 1);
+    });
+  }
+}
+
+// What was kept before a dip counts afterwards for what it did before; what was kept in the dip does not.
+TEST(Engine, ACyclicLearningRateShrinksOnlyWhatWasKeptWhileItWasLow) {
+  const Layout layout = layout_of({100, 100});
+  // The largest number that is kept of a gradient of ones after a dip of so many steps from 0.2 to 0.1.
+  const auto after = [&](int steps, bool overlapped, Comm& comm) {
+    Fed fed(layout, overlapped, "", comm);
+    const auto step = [&](double rate, float gradient) {
+      fed->learning_rates({&rate, 1});
+      fed.step(std::vector<float>(200, gradient));
+    };
+    step(0.2, 1);
+    for (int i = 0; i < steps; ++i) step(0.1, i < 3 ? 0.0f : 1e-3f);
+    const double back = 0.2;
+    fed->learning_rates({&back, 1});
+    const std::vector<float> kept = testing::residual_of(*fed);
+    return *std::ranges::max_element(kept);
+  };
+  for (const bool overlapped : {false, true}) {
+    run_ranks(1, [&](Comm& comm) {
+      EXPECT_FLOAT_EQ(after(0, overlapped, comm), 1);
+      EXPECT_NEAR(after(1, overlapped, comm), 0.95, 1e-6);  // one part in ten is of the lower rate
+      EXPECT_NEAR(after(3, overlapped, comm), 0.5 + 0.5 * 0.729, 1e-6);
+    });
+  }
+}
+
+TEST(Engine, GoesOnToTheBitInACycle) {
+  const Layout layout = layout_of({100, 100});
+  for (const bool overlapped : {false, true}) {
+    run_ranks(1, [&](Comm& comm) {
+      Fed whole(layout, overlapped, "", comm), again(layout, overlapped, "", comm);
+      for (unsigned s = 0; s < 30; ++s) {
+        const std::vector<float>& gradient = testing::gradient_of("gauss", 200, s + 1);
+        const double rate = 0.01 * (1 + (s % 8 < 4 ? s % 8 : 8 - s % 8));
+        again->load(whole->save());
+        whole->learning_rates({&rate, 1});
+        again->learning_rates({&rate, 1});
+        ASSERT_EQ(whole.step(gradient), again.step(gradient)) << s;
+      }
     });
   }
 }

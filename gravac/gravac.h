@@ -82,6 +82,12 @@ int gravac_pause(gravac_aggregator* g);
  * ranks. */
 int gravac_learning_rate(gravac_aggregator* g, double rate);
 
+/* The momentum of the steps to come under memory=momentum, where a schedule changes it: what the memory keeps
+ * of its velocity, and the momentum of the optimizer itself. Until the first call both are as in the options
+ * momentum and optimizer-momentum. To be called between steps, on all ranks. Does nothing with
+ * memory=residual. */
+int gravac_momentum(gravac_aggregator* g, double momentum, double optimizer_momentum);
+
 /* The schedule has lowered the learning rate: some policies (accordion) compress less for a while. To be
  * called between steps, on all ranks. */
 int gravac_learning_rate_dropped(gravac_aggregator* g);

@@ -75,7 +75,10 @@ void Overlap::open() {
   const bool can_start = !parts_.empty() && parts_[0].codec->can_start_mean(*order_);
   mode_ = mode_for(order_, round_.plan() || options_.momentum, can_start);
   cuts_.open(round_.plan());
-  proves_first_ = !proven();
+  // Where each segment has a factor of its own, sums of factors and of shared positions are as long as the
+  // policy says at that time. Everything else was ordered when ranks last agreed.
+  by_segments_ = order_->sent != Send::dense && !round_.policy().segment_factors().empty();
+  proves_first_ = !proven() || by_segments_;
   found_ = {};
   traffic_ = {};
   measure_seconds_ = busy_seconds_ = 0;
@@ -103,7 +106,7 @@ void Overlap::start(std::size_t bucket) {
 // On the queue's thread: one bucket, by the order that was given for this step.
 void Overlap::send(std::size_t bucket) {
   comm_.set_step(round_.step());
-  if (proves_first_ && bucket == 0) prove_equal();
+  if (proves_first_ && bucket == 0) prove_equal(by_segments_);
   const double start = clock_.now();
   if (mode_ == Mode::plain_sum && proves_first_) parts_[bucket].codec->enter_sum(parts_[bucket].gradient);
   if (mode_ == Mode::plain_sum) {

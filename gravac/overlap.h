@@ -73,6 +73,7 @@ class Overlap final : public EngineBase {
   // The step that is under way, or the next one.
   Agreed<Order> order_;
   Mode mode_ = Mode::plain_sum;
+  bool by_segments_ = false;  // each segment has a factor of its own in this step
   bool proves_first_ = true;  // ranks compare their state before the first bucket leaves
   std::vector<Trip> trips_;   // by bucket
   Measurement found_;

@@ -57,6 +57,7 @@ std::string to_json(const StepReport& r) {
       .add("bad_steps", r.bad_steps)
       .add("sent", name_of(r.sent))
       .add("exchange", to_string(r.route))
+      .add("exchange_reason", r.whole.text())
       .add("factor", r.factor)
       .add("minimum", r.minimum)
       .add("candidate", r.candidate)

@@ -20,6 +20,7 @@ struct StepReport {
   bool stop_requested = false;  // by some rank: Engine::request_stop
   Send sent = Send::dense;
   Route route = Route::dense;
+  WholeReason whole;                  // why a compressed step was sent by route dense, and so saved no bytes
   double minimum = 1, candidate = 1;  // factors tried; 1 in a dense step
   double factor = 1;                  // sent
   MomentumUse momentum;               // that an SGD should use in this step: hand_over()

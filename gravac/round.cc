@@ -133,9 +133,10 @@ Round::Round(const Layout& layout, std::size_t buckets, std::unique_ptr<Policy> 
   for (PayloadModel& one : payloads) {
     if (one.halves && comm.adds_halves(*one.halves)) one.all_reduces = 1;
   }
-  state_ = std::make_unique<State>(
-      State{.policy = std::move(policy),
-            .costs = CostModel(comm.size(), layout.entries(), std::move(payloads), options.route, buckets)});
+  state_ =
+      std::make_unique<State>(State{.policy = std::move(policy),
+                                    .costs = CostModel(comm.size(), layout.entries(), std::move(payloads),
+                                                       options.route, buckets, options.modelled)});
 }
 
 Facts Round::facts() const {
@@ -151,6 +152,12 @@ Facts Round::facts() const {
                  {"exchange", options_.route ? std::string(to_string(*options_.route)) : "auto"},
                  {"values", std::string(to_string(options_.values))},
                  {"positions", std::string(to_string(options_.positions))}};
+  if (const auto& modelled = options_.modelled) {
+    const double times[] = {modelled->seconds_per_round,          modelled->seconds_per_byte,
+                            modelled->compute_seconds_per_entry,  modelled->compute_seconds,
+                            modelled->compress_seconds_per_entry, modelled->decode_seconds_per_entry};
+    facts.emplace_back("modelled times", std::to_string(digest_of(times)));
+  }
   facts.insert(facts.end(), options_.facts.begin(), options_.facts.end());
   return facts;
 }
@@ -259,11 +266,13 @@ double Round::planned_factor(Send sent) const {
 
 Order Round::order_for(Send sent, double kept) const {
   if (sent == Send::dense) return {.step = state_->steps};
+  const Route route = costs().route_for(kept, compressor());
   return {.sent = sent,
-          .route = costs().route_for(kept, compressor()),
+          .route = route,
           .factor = costs().real_factor(planned_factor(sent), compressor()),
           .step = state_->steps,
-          .one_round = costs().one_round(kept, compressor())};
+          .one_round = costs().one_round(kept, compressor()),
+          .whole = route == Route::dense ? costs().why_dense(kept, compressor()) : WholeReason{}};
 }
 
 Agreed<Order> Round::order(const Agreed<Verdict>& verdict) const {
@@ -333,6 +342,7 @@ void Round::close(const Agreed<Verdict>& verdict, const Agreed<Order>& order, co
   report.entries = layout_.entries();
   report.sent = order->sent;
   report.route = order->route;
+  report.whole = order->whole;
   report.factor = order->factor;
   if (verdict->finite) report.momentum = momentum_use(*order);
   report.entries_sent = traffic.entries_sent;

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,6 +16,8 @@
 #include "gravac/comm/thread_comm.h"
 #include "gravac/config.h"
 #include "gravac/engine.h"
+#include "gravac/engine_base.h"
+#include "gravac/testing.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
@@ -162,6 +165,128 @@ TEST(SharedState, APolicyThatDiffersOnOneRankIsFoundInTheSameStep) {
       engine.steps(1);
     });
     expect_all(errors, "at step 7, the policy state of rank 1 differs from rank 0's");
+  }
+}
+
+// One configuration for each way in which ranks exchange: shared positions, factors, two stages, 16-bit sums,
+// payloads, plain sums.
+const std::vector<std::string> kRoutes = {
+    "policy=accordion compressor=randomk factor-min=4 factor-max=40 interval=3",
+    "policy=gravac compressor=randomk window=4 factor-max=100 start-steps=0",
+    "policy=gravac compressor=powersgd window=4 factor-min=2 factor-max=20 start-steps=0",
+    "policy=accordion compressor=powersgd interval=3",
+    "policy=progress compressor=quantise exchange=reduce-scatter start-steps=2",
+    "policy=adaqs compressor=quantise exchange=all-gather",
+    "policy=progress compressor=fp16 start-steps=0",
+    "policy=gravac window=4 factor-max=100 start-steps=0",
+    "policy=scadles interval=3",
+    "policy=progress optimizer=sgd start-steps=50",
+    "policy=progress floor=1 start-steps=0",
+};
+
+// Changes one number of a state that a policy or a cost model saves.
+using Change = std::function<void(double&)>;
+
+// Steps, then one rank's state changes, then one step more. Returns what that throws, by rank; "" if nothing.
+std::vector<std::string> errors_after(const std::string& options, bool overlapped,
+                                      const std::function<void(EngineBase&)>& change) {
+  return errors_of([&](Comm& inner) {
+    testing::AddsHalves comm(inner);
+    Fed engine(options, overlapped, comm);
+    engine.steps(7);
+    if (comm.rank() == 1) change(dynamic_cast<EngineBase&>(*engine));
+    engine.steps(1);
+  });
+}
+
+// Every number of every policy: halved, doubled, or one more. A change that the policy refuses is none.
+TEST(SharedState, APolicyThatDiffersInAnyNumberIsFoundByEveryRouteInTheSameStep) {
+  for (const bool overlapped : {false, true}) {
+    for (const std::string& options : kRoutes) {
+      SCOPED_TRACE(options + (overlapped ? ", overlapped" : ""));
+      std::size_t numbers = 0;
+      run_ranks(1, [&](Comm& comm) {
+        testing::AddsHalves halves(comm);
+        Fed engine(options, overlapped, halves);
+        for (const auto& [name, values] : engine->policy().save()) numbers += values.size();
+      });
+      for (std::size_t number = 0; number < numbers; ++number) {
+        bool changed = false;
+        const auto errors = errors_after(options, overlapped, [&](EngineBase& engine) {
+          for (const Change& change : {Change([](double& x) { x *= 2; }), Change([](double& x) { x += 1; }),
+                                       Change([](double& x) { x /= 2; })}) {
+            PolicyState state = engine.policy().save();
+            std::size_t at = 0;
+            for (auto& [name, values] : state) {
+              for (double& value : values) {
+                if (at++ == number) change(value);
+              }
+            }
+            if (state == engine.policy().save()) continue;
+            try {
+              engine.policy().load(state);
+              changed = engine.policy().save() == state;
+            } catch (const Error&) {
+            }
+            if (changed) return;
+          }
+        });
+        if (changed) expect_all(errors, "at step 7, the policy state of rank 1 differs from rank 0's");
+        if (changed && HasFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(SharedState, CostsThatDifferInOneNumberAreFoundByEveryRouteInTheSameStep) {
+  for (const bool overlapped : {false, true}) {
+    for (const std::string& options : kRoutes) {
+      SCOPED_TRACE(options + (overlapped ? ", overlapped" : ""));
+      const auto errors = errors_after(options, overlapped, [](EngineBase& engine) {
+        NamedNumbers state = engine.costs().save();
+        for (auto& [name, values] : state) {
+          if (name == "link") values[5] = 1e3;  // seconds per round
+        }
+        const_cast<CostModel&>(engine.costs()).load(state);  // a flipped bit
+      });
+      expect_all(errors, "at step 7, the step times in the cost model of rank 1 differs from rank 0's");
+    }
+  }
+}
+
+// With another count a rank would draw other positions, and sums would mix them up in silence.
+TEST(SharedState, ACountOfDrawsThatDiffersIsFoundBeforeASum) {
+  for (const bool overlapped : {false, true}) {
+    const auto errors = errors_of([&](Comm& comm) {
+      const std::string options = "policy=static factor=20 compressor=randomk";
+      Fed before(options, overlapped, comm), now(options, overlapped, comm);
+      before.steps(5);
+      const Checkpoint saved = before->save();
+      Checkpoint state;
+      for (const std::string& name : saved.names("")) {
+        if (saved.type(name) == 't') state.add(name, saved.text(name));
+        if (saved.type(name) == 'f') state.add(name, saved.view(name));
+        if (saved.type(name) != 'd') continue;
+        std::vector<double> numbers = saved.numbers(name);
+        if (name == "codecs" && comm.rank() == 2) ++numbers[0];
+        state.add(name, std::span<const double>(numbers));
+      }
+      now->load(state);
+      now.steps(1);
+    });
+    expect_all(errors, "at step 5, the engine state of rank 2 differs from rank 0's");
+  }
+}
+
+TEST(SharedState, AMomentumThatDiffersOnOneRankIsFoundInTheSameStep) {
+  for (const bool overlapped : {false, true}) {
+    const auto errors = errors_of([&](Comm& comm) {
+      Fed engine("policy=static factor=20 memory=momentum optimizer-momentum=0.9", overlapped, comm);
+      engine.steps(3);
+      engine->momentum(0.8, comm.rank() == 2 ? 0.7 : 0.8);
+      engine.steps(1);
+    });
+    expect_all(errors, "at step 3, the engine state of rank 2 differs from rank 0's");
   }
 }
 

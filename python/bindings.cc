@@ -4,8 +4,11 @@
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -296,6 +299,22 @@ class Session {
   MomentumUse momentum_;  // of the last step
 };
 
+// This process ends with exit code 1 if it would have ended with 0. Python's own exit handlers cannot do
+// that; these run after all of them.
+void fail_at_exit() {
+  static const pid_t process = getpid();
+  static const auto fail = [](int status) {
+    if (status != 0 || getpid() != process) return;  // a forked child ends as it likes
+    std::fflush(nullptr);
+    _exit(1);
+  };
+#ifdef __GLIBC__
+  [[maybe_unused]] static const int registered = on_exit([](int status, void*) { fail(status); }, nullptr);
+#else
+  [[maybe_unused]] static const int registered = std::atexit([] { fail(0); });
+#endif
+}
+
 }  // namespace
 }  // namespace gravac
 
@@ -328,6 +347,8 @@ PYBIND11_MODULE(_engine, m) {
           "learning_rates",
           [](Session& session, const std::vector<double>& rates) { session.engine().learning_rates(rates); },
           released)
+      .def("momentum", [](Session& session, double memory,
+                          double optimizer) { session.engine().momentum(memory, optimizer); })
       .def(
           "learning_rate_dropped", [](Session& session) { session.engine().learning_rate_dropped(); },
           released)
@@ -365,6 +386,7 @@ PYBIND11_MODULE(_engine, m) {
     for (const std::string_view name : policy_names()) all.append(py::str(std::string(name)));
     return all;
   });
+  m.def("fail_at_exit", &fail_at_exit);
   // Adds a reference that is never dropped: the object is not destroyed, not even when the process ends.
   m.def("keep_for_good", [](py::object object) { object.release(); });
 }

@@ -35,6 +35,12 @@ constexpr TrainOption kBefore[] = {
       1e6, true},
      same},
     {{kModel, "seed", count, "N", "0", "Seed of initial weights, data order and random choices"}, same},
+    {{kModel, "deterministic", flag, "", "false",
+      "Equal seeds give equal bits: choose by modelled times of --link (default: 1gbit,100us)"},
+     same},
+    {{kModel, "compute", number, "SECONDS", "",
+      "Forward and backward of a step, for --deterministic (default: 10 ns for each weight)", 0, 1e6, true},
+     same},
 
     {{kWorkers, "workers", count, "N", "", "Worker processes to start on this machine", 1, 4096},
      may_differ,

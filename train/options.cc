@@ -200,6 +200,8 @@ void check_workers(const Checked& in) {
 }
 
 void check_training(const Checked& in) {
+  require(!in.has("compute") || in.on("deterministic"), in.quote("compute"),
+          " is for --deterministic; other runs measure how long steps take");
   const bool momentum_memory = in.text("memory") == "momentum";
   require(!(momentum_memory && in.on("nesterov")), in.quote("memory"),
           " applies the momentum itself and has no Nesterov variant; leave ", in.source("nesterov"), " out");
@@ -233,6 +235,13 @@ Options options_for_engine(const Checked& in) {
   }
   // The seed belongs to the run, but randomk and the sampling compressors draw from it too.
   if (in.text("seed") != "0") options["seed"] = in.text("seed");
+  // Virtual times repeat by themselves.
+  if (in.on("deterministic") && !in.has("emulate")) {
+    options["deterministic"] = "true";
+    for (const char* name : {"link", "compute"}) {
+      if (in.has(name)) options[name] = in.text(name);
+    }
+  }
   options["optimizer"] = in.text("optimizer") == "sgd" ? "sgd" : "adam";  // adamw, too, to policies
   if (in.text("memory") == "momentum") {
     for (const char* name : {"momentum", "weight-decay", "clip"}) options[name] = in.text(name);
@@ -370,6 +379,7 @@ TrainOptions train_options(const Settings& settings, const Catalog& catalog) {
   out.augment = in.on("augment");
   if (in.has("skew")) out.skew = in.number("skew");
   out.seed = in.count("seed");
+  out.deterministic = in.on("deterministic");
   out.timeout = in.number("timeout");
   if (in.has("link")) out.link = link_of(in.text("link"), in.source("link"));
   if (in.has("emulate")) out.emulate = emulate_of(in["emulate"]);

@@ -55,8 +55,9 @@ struct TrainOptions {
   std::optional<double> skew;  // alpha of the Dirichlet label skew between the workers' samples
 
   std::uint64_t seed = 0;
-  double timeout = 60;       // seconds after which an exchange fails
-  std::optional<Link> link;  // simulated network between real workers
+  bool deterministic = false;  // equal seeds end with equal bits: no clock decides anything
+  double timeout = 60;         // seconds after which an exchange fails
+  std::optional<Link> link;    // simulated network between real workers
   // A simulated cluster: all workers are threads of this process, and time is virtual.
   struct Emulate {
     std::size_t workers = 1;

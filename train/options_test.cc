@@ -64,7 +64,8 @@ std::string fields(const TrainOptions& o) {
         << o.emulate->compress_seconds_per_entry;
     link(o.emulate->link);
   }
-  all << o.checkpoint_every << '\n'
+  all << o.deterministic << '\n'
+      << o.checkpoint_every << '\n'
       << static_cast<int>(o.start) << '\n'
       << o.out << '\n'
       << o.json << '\n'
@@ -81,6 +82,17 @@ TEST(Options, WithoutAnyAreTheDefaultsOfTheStruct) {
   defaults.facts.clear();
   defaults.fixed.clear();
   EXPECT_EQ(fields(defaults), fields(TrainOptions{}));
+}
+
+TEST(Options, ADeterministicRunChoosesByTheSimulatedLink) {
+  const TrainOptions given = parse("deterministic=true link=1gbit,50us compute=0.02");
+  EXPECT_EQ(given.engine.at("deterministic"), "true");
+  EXPECT_EQ(given.engine.at("link"), "1gbit,50us");
+  EXPECT_EQ(given.engine.at("compute"), "0.02");
+  EXPECT_FALSE(parse("link=1gbit,50us").engine.contains("link"));
+  // Virtual times repeat without it.
+  EXPECT_FALSE(
+      parse("deterministic=true emulate=workers=2,link=1gbit,compute=1ms").engine.contains("deterministic"));
 }
 
 TEST(Options, ReadBackFromThePrintedConfigAreTheSame) {
@@ -104,6 +116,7 @@ TEST(Options, ReadBackFromThePrintedConfigAreTheSame) {
       "effective-momentum=0.5 policy=static factor=20",
       "optimizer=adamw beta1=0.8 beta2=0.95 eps=1e-6",
       "optimizer=adam lr=0.01 weight-decay=1e-4 clip=1",
+      "deterministic=true seed=3 link=1gbit,50us compute=0.02",
       "backend=mpi overlap=1 progress-exponent=0.5 tail-exponent=2 floor=0.25 threshold=0.125",
   };
   const testing::Folder folder;

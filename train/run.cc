@@ -456,6 +456,8 @@ int run_emulated(const TrainOptions& options, const Data& data) {
 int run(const TrainOptions& options, const std::optional<Place>& place) {
   keep_freed_memory();
   catch_signals();
+  // Then torch refuses what it cannot repeat, and says what that is.
+  if (options.deterministic) at::globalContext().setDeterministicAlgorithms(true, false);
   std::unique_ptr<Data> data;
   try {
     data = load_data(options);

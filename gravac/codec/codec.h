@@ -39,6 +39,12 @@ class Codec {
   virtual Measurement measure(std::span<const float> gradient, std::span<const float> weights,
                               const Request& request) = 0;
 
+  // Whether ranks exchange something in measure() already, the size of which depends on the plan.
+  virtual bool measures_together() const { return false; }
+
+  // How many steps have drawn positions that must be the same on all ranks; 0 if none are drawn.
+  virtual double draws() const { return 0; }
+
   // mean() in two halves, where what was ordered can be added up in the background: start_mean() begins, and
   // mean() waits for the end. Between them only other buckets' sums may be started.
   virtual bool can_start_mean(const Order& /*order*/) const { return false; }
@@ -76,6 +82,10 @@ class Codec {
   // memories are as before; what went out sparsely is kept again, this step's gradient included, with
   // every rank keeping an equal share of it.
   virtual void close(bool good, std::span<float> mean) = 0;
+
+  // The momentum memory's numbers from the next measure() on (Momentum::use). Does nothing in a codec that
+  // keeps none. Between steps.
+  virtual void use_momentum(double /*momentum*/, double /*optimizer*/) {}
 
   // Adds the magnitudes of about one entry in `stride` of what a step would choose from to the
   // histogram. Does nothing if the method does not choose by magnitude. Before measure().

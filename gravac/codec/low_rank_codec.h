@@ -27,6 +27,7 @@ class LowRankCodec final : public ResidualCodec {
  public:
   LowRankCodec(const Layout& layout, const EngineOptions& options, Comm& comm, Clock& clock);
 
+  bool measures_together() const override { return true; }  // P, of as many columns as the plan says
   Measurement measure(std::span<const float> gradient, std::span<const float> weights,
                       const Request& request) override;
   // The sum of P shows bad numbers of any rank to all of them.

@@ -40,6 +40,15 @@ struct StepOptions {
 // The threads of these options; a team of its own for what works without an engine.
 std::shared_ptr<Workers> workers_of(const StepOptions& options);
 
+// How long steps are taken to last where no clock may decide anything (EngineOptions::modelled).
+struct ModelledTimes {
+  double seconds_per_round = 1e-4, seconds_per_byte = 8e-9;  // of the link: 1 Gbit/s
+  double compute_seconds_per_entry = 1e-8;                   // forward and backward
+  double compute_seconds = 0;                                // the same for the whole step; 0: by its entries
+  double compress_seconds_per_entry = 0.5e-9;                // of the gradient, in compressed steps
+  double decode_seconds_per_entry = 0.5e-9;                  // of payloads that arrive
+};
+
 // How an engine works. `facts` apart, every option must be equal on all ranks; engines compare them
 // before the first step.
 struct EngineOptions {
@@ -69,6 +78,9 @@ struct EngineOptions {
   // Dense gradients travel in pieces that end at these entries, ascending. The sum of floats depends on
   // how they are cut up, so two engines that are to end with equal bits must cut at the same places.
   std::vector<std::size_t> cuts;
+  // Routes, compressors and factors are chosen by these times instead of measured ones, so that runs with
+  // equal seeds have equal bits. Nothing: by what steps really take.
+  std::optional<ModelledTimes> modelled = {};
   double compress_seconds_per_entry = 0;  // spent on a virtual clock for every entry looked at
   // All segments of the gradient, of which a codec has those of one bucket. Set by the engine.
   std::shared_ptr<const Layout> whole;

@@ -18,6 +18,8 @@ struct Order {
   // travel at a length guessed from the last step, instead of telling their lengths first.
   bool one_round = false;
 
+  WholeReason whole = {};  // why the route is dense in a compressed step; for the report
+
   std::uint64_t digest() const;  // travels with every payload; receivers refuse another
 
   // Payloads of this order say if their sender has bad numbers. Sums over ranks do not.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "gravac/codec/select/selector.h"
 #include "gravac/util/require.h"
 
 namespace gravac {
@@ -67,6 +68,11 @@ void SelectingCodec::close(bool good, std::span<float> mean) {
   if (!good || !momentum_) return;
   momentum_->undo_optimizer(mean);
   round_for_caller(mean, true);
+}
+
+double SelectingCodec::draws() const {
+  const bool shared = selector_info(options_.step.compressor).shared_positions;
+  return shared ? static_cast<double>(step_.state().steps) : 0;
 }
 
 void SelectingCodec::sample(std::span<const float> gradient, std::size_t stride,

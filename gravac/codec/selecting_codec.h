@@ -20,6 +20,10 @@ class SelectingCodec final : public ResidualCodec {
                       const Request& request) override;
   bool can_sum() const override { return !momentum_; }
   void close(bool good, std::span<float> mean) override;
+  double draws() const override;
+  void use_momentum(double momentum, double optimizer) override {
+    if (momentum_) momentum_->use(momentum, optimizer);
+  }
   void sample(std::span<const float> gradient, std::size_t stride, MagnitudeHistogram& histogram) override;
 
   std::vector<Memory*> memories() override;

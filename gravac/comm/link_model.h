@@ -10,6 +10,11 @@ namespace gravac {
 // the same on every step.
 class LinkModel {
  public:
+  LinkModel() = default;
+  // Of a link that is known.
+  LinkModel(double seconds_per_round, double seconds_per_byte)
+      : alpha_(seconds_per_round), beta_(seconds_per_byte) {}
+
   // Learns that an exchange of `volume` took `seconds`. Ignores exchanges without rounds, and seconds that
   // are negative, infinite or NaN.
   void learn(const Volume& volume, double seconds);

@@ -1,5 +1,7 @@
 #include "gravac/comm/route.h"
 
+#include <cstdio>
+
 #include "gravac/util/names.h"
 
 namespace gravac {
@@ -68,6 +70,34 @@ std::string_view to_string(Route route) {
 
 std::optional<Route> route_from_string(std::string_view name) {
   return entry_named(kRoutes, name, "exchange", "exchange").route;
+}
+
+namespace {
+
+std::string milliseconds(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g ms", 1e3 * seconds);
+  return text;
+}
+
+}  // namespace
+
+std::string WholeReason::text() const {
+  const std::string times = "predicted " + milliseconds(seconds) + ", " + std::string(to_string(other)) +
+                            " " + milliseconds(other_seconds);
+  switch (why) {
+    case Why::none:
+      return "";
+    case Why::asked:
+      return "dense sum: asked for";
+    case Why::quicker:
+      return "dense sum: " + times;
+    case Why::tried:
+      return "dense sum, to see how long it takes: " + times;
+    case Why::no_fewer_bytes:
+      return "dense sum: no other route sends fewer bytes";
+  }
+  return "";
 }
 
 Volume volume_of(Route route, const Load& load) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace gravac {
@@ -14,6 +15,24 @@ enum class Route {
   reduce_scatter,  // each rank adds up the entries of its share of the positions and sends the sums to all
   // All-reduce of the values alone, at positions that are the same on all ranks, or of 16-bit codes of all.
   shared,
+};
+
+// Why what was compressed is sent by an all-reduce of the whole gradient, with zeros for what is left out,
+// and so saves no bytes.
+struct WholeReason {
+  enum class Why {
+    none,            // it is not
+    asked,           // for route dense
+    quicker,         // than the best route that sends fewer bytes, by prediction
+    tried,           // to learn how long it takes: it is not predicted to be quicker
+    no_fewer_bytes,  // by any other route
+  };
+  Why why = Why::none;
+  double seconds = 0;               // predicted
+  Route other = Route::all_gather;  // the best one that sends fewer bytes...
+  double other_seconds = 0;         // ...as predicted
+
+  std::string text() const;  // "dense sum: predicted 3 ms, all-gather 9 ms"; empty if there is no reason
 };
 
 // What an exchange costs. From this LinkModel predicts its seconds.

@@ -8,22 +8,40 @@
 #include "gravac/util/require.h"
 
 namespace gravac {
+namespace {
+
+void within(const char* name, double value, bool good, const char* range) {
+  require(good, "momentum: ", name, " ", value, " found, ", range, " expected");
+}
+
+void check_share(const char* name, double value) {
+  within(name, value, value >= 0 && value < 1, "0 <= momentum < 1");
+}
+
+}  // namespace
 
 Momentum::Momentum(std::size_t entries, const MomentumOptions& options)
     : options_(options),
       entries_(entries),
       velocity_("velocity", entries),
       previous_("previous", options.optimizer > 0 ? entries : 0, Memory::Sharing::equal) {
-  const auto within = [](const char* name, double value, bool good, const char* range) {
-    require(good, "momentum: ", name, " ", value, " found, ", range, " expected");
-  };
-  within("momentum", options.momentum, options.momentum >= 0 && options.momentum < 1, "0 <= momentum < 1");
+  check_share("momentum", options.momentum);
   within("clip", options.clip, std::isfinite(options.clip) && options.clip >= 0, "a number >= 0");
   within("weight decay", options.weight_decay,
          std::isfinite(options.weight_decay) && options.weight_decay >= 0, "a number >= 0");
-  within("optimizer-momentum", options.optimizer, options.optimizer >= 0 && options.optimizer < 1,
-         "0 <= momentum < 1");
+  check_share("optimizer-momentum", options.optimizer);
   within("ranks", options.ranks, options.ranks >= 1, "at least 1");
+}
+
+// The update before is kept only for optimizers with momentum, and those without do not have a buffer that
+// would go on from it.
+void Momentum::use(double momentum, double optimizer) {
+  check_share("momentum", momentum);
+  check_share("optimizer-momentum", optimizer);
+  require((optimizer > 0) == (options_.optimizer > 0), "momentum: optimizer-momentum has changed from ",
+          options_.optimizer, " to ", optimizer, "; it may change, but not from 0 or to 0");
+  options_.momentum = momentum;
+  options_.optimizer = optimizer;
 }
 
 void Momentum::check(std::span<const float> gradient, std::span<const float> weights) const {

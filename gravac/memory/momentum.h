@@ -28,6 +28,11 @@ class Momentum {
   // Throws Error for options out of range.
   Momentum(std::size_t entries, const MomentumOptions& options);
 
+  // From the next correct() on: the share of the velocity that is kept, and the optimizer's own momentum, as
+  // schedules change them (OneCycleLR). Throws Error for numbers outside [0, 1), and if the optimizer's own
+  // becomes 0 or stops being 0.
+  void use(double momentum, double optimizer);
+
   // Adds a gradient, clipped, and the decayed weights to the velocity. Returns false, and changes nothing,
   // if the gradient or the weights hold NaN or infinities. `weights` may be empty if weight_decay is 0.
   bool correct(std::span<const float> gradient, std::span<const float> weights = {});

@@ -122,6 +122,34 @@ TEST(Momentum, AnOptimizerWithMomentumMakesTheUpdateAgain) {
   }
 }
 
+// A schedule that changes the momentum in every step, as OneCycleLR does.
+TEST(Momentum, FollowsAMomentumThatChanges) {
+  constexpr std::size_t kEntries = 300;
+  Momentum momentum(kEntries, {.momentum = 0.9, .optimizer = 0.9});
+  PlainSgd optimizer{std::vector<float>(kEntries, 0), std::vector<float>(kEntries, 1)}, plain = optimizer;
+  for (unsigned i = 0; i < 30; ++i) {
+    const double now = 0.9 - 0.05 * (i % 10 < 5 ? i % 10 : 10 - i % 10);
+    momentum.use(now, now);
+    const auto& gradient = gradient_of("gauss", kEntries, i);
+    ASSERT_TRUE(momentum.correct(gradient));
+    std::vector<float> handed = copy(momentum.velocity().values());  // a dense step sends all of it
+    momentum.undo_optimizer(handed);
+    optimizer.update(handed, static_cast<float>(now), 0, 0.1f);
+    plain.update(gradient, static_cast<float>(now), 0, 0.1f);
+    for (std::size_t j = 0; j < kEntries; ++j) ASSERT_NEAR(optimizer.velocity[j], plain.velocity[j], 1e-5);
+  }
+  const auto& gradient = gradient_of("gauss", kEntries, 50);
+  const std::vector<float> before = copy(momentum.velocity().values());
+  momentum.use(0.4, 0.6);
+  momentum.correct(gradient);
+  momentum.undo(gradient);
+  for (std::size_t j = 0; j < kEntries; ++j) EXPECT_NEAR(momentum.velocity().values()[j], before[j], 1e-6f);
+  EXPECT_THROW(momentum.use(1, 0.9), Error);
+  EXPECT_THROW(momentum.use(0.9, -0.1), Error);
+  EXPECT_THROW(momentum.use(0.9, 0), Error);
+  EXPECT_THROW(Momentum(1, {}).use(0.9, 0.9), Error);
+}
+
 TEST(Momentum, RefusesOptionsOutOfRange) {
   EXPECT_THROW(Momentum(1, {.momentum = 1}), Error);
   EXPECT_THROW(Momentum(1, {.momentum = -0.1}), Error);

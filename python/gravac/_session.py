@@ -127,7 +127,8 @@ class Session:
         self._options = {
             name.replace("_", "-"): text_of(value) for name, value in options.items() if value is not None
         }
-        self._momentum: Optional[float] = None
+        self._momentum: Optional[float] = None  # of the optimizer when this was made, under memory momentum
+        self._follows_momentum = False  # the memory has the optimizer's momentum, and not one of its own
         self._take_over_momentum()
         self._peers = Peers(process_group, timeout)
         unsure = [unknown_kind(optimizer)] if optimizer is not None and kind_of(optimizer) is None else []
@@ -138,6 +139,7 @@ class Session:
         self._thread = concurrent.futures.ThreadPoolExecutor(1, _THREAD)
         self._ending: Optional[concurrent.futures.Future] = None  # of a step whose means were handed out already
         self._failed: Optional[BaseException] = None  # how such a step ended
+        self._failure_raised = False  # the caller knows that
         self._ender: Optional[int] = None  # the thread that ends it
         self._engine: Any = None
         self._to_load: Optional[State] = None
@@ -151,8 +153,9 @@ class Session:
     def close(self) -> None:
         """Gives back threads, connections and memory. After that only report() may be used.
 
-        To be called between two steps; ranks may do it at different times. Dropping the object does the same, and so
-        does the end of the process.
+        To be called between two steps; ranks may do it at different times. Raises what went wrong in the last step, if
+        nothing has raised that yet. Dropping the object does the same, and so does the end of the process; they write
+        that error to stderr, and the process ends with exit code 1 instead of 0.
         """
         try:
             if self._unusable() is None:
@@ -175,6 +178,7 @@ class Session:
             return  # the constructor has failed, or there is nothing left to do
         self._closed = True
         _open_sessions.discard(self)
+        self._tell_failure()
         if os.getpid() != self._process:
             # The threads did not come along in the fork, and the parent still uses the connections.
             _engine.keep_for_good(self)
@@ -190,6 +194,18 @@ class Session:
         self._peers.close()
         if isinstance(self._log, FolderLog):
             self._log.close()
+
+    def _tell_failure(self) -> None:
+        """The last step's means were handed out before ranks agreed on it, and if they did not, nothing has said so."""
+        interrupted = self._peers.cancelled or os.getpid() != self._process
+        if self._failed is None or self._failure_raised or interrupted:
+            return
+        self._failure_raised = True
+        try:
+            print(f"gravac: rank {self._peers.rank}: the last step failed: {self._failed}", file=sys.stderr, flush=True)
+        except (OSError, ValueError, AttributeError):  # there may be no stderr any more
+            pass
+        _engine.fail_at_exit()
 
     def _unusable(self) -> Optional[str]:
         """Why this cannot be used any more, if so."""
@@ -219,8 +235,9 @@ class Session:
             raise Error("memory momentum: optimizer= is missing, the SGD whose momentum it takes over")
         self._momentum = momentum_of(self._optimizer)
         self._options["optimizer-momentum"] = repr(self._momentum)
-        if self._momentum > 0:
-            self._options.setdefault("momentum", repr(self._momentum))
+        self._follows_momentum = "momentum" not in self._options and self._momentum > 0
+        if self._follows_momentum:
+            self._options["momentum"] = repr(self._momentum)
 
     def _hands_over(self) -> bool:
         """Whether the optimizer is to use less of its momentum in compressed steps."""
@@ -236,15 +253,25 @@ class Session:
     def _begin_step(self) -> None:
         """Follows the optimizer and the loss scale."""
         self._check_usable()
-        if self._momentum is not None and self._optimizer is not None:
-            now = momentum_of(self._optimizer)
-            if now != self._momentum:
-                raise Error(
-                    f"memory momentum: the optimizer's momentum has changed from {self._momentum} to {now}; leave it"
-                    ' constant (OneCycleLR: cycle_momentum=False), or use memory="residual"'
-                )
+        self._follow_momentum()
         self._follow_scale()
         self._follow_rates()
+
+    def _follow_momentum(self) -> None:
+        """Schedules may change it: OneCycleLR does. An engine that is made takes that of the options first."""
+        if self._momentum is None or self._optimizer is None:
+            return
+        now = momentum_of(self._optimizer)
+        if (now > 0) != (self._momentum > 0):
+            raise Error(
+                f"memory momentum: the optimizer's momentum has changed from {self._momentum} to {now}; it may change,"
+                " but not from 0 or to 0"
+            )
+        if self._engine is not None:
+            self._engine.momentum(now if self._follows_momentum else self._own_momentum(), now)
+
+    def _own_momentum(self) -> float:
+        return float(self._resolved()["momentum"])
 
     def _follow_rates(self) -> None:
         """Tells the engine each parameter's learning rate; 0 for those that the optimizer does not have."""
@@ -293,7 +320,11 @@ class Session:
             self._peers.cancel()
             raise
         self._ending = self._ender = None
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
         if self._failed is not None:
+            self._failure_raised = True
             raise self._failed
 
     def _check_parameters(
@@ -470,6 +501,11 @@ class Session:
         saved = {name[len(_OPTION) :]: value for name, value in state.items() if name.startswith(_OPTION)}
         given = {name: value for name, value in saved.items() if value != _NOT_SET}
         theirs, ours = _engine.resolved_options(given), self._resolved()
+        if self._momentum and theirs["memory"] == "momentum" and float(theirs["optimizer-momentum"]) > 0:
+            # A schedule may have changed the optimizer's momentum, and that of a memory which follows it.
+            if self._follows_momentum and theirs["momentum"] == theirs["optimizer-momentum"]:
+                theirs["momentum"] = ours["momentum"]
+            theirs["optimizer-momentum"] = ours["optimizer-momentum"]
         for name, value in ours.items():
             # The start may have been meant for a run of another length. Early versions did not save the optimizer.
             if theirs[name] != value and name != "start-steps" and (name != "optimizer" or name in saved):

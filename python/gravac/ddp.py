@@ -174,8 +174,7 @@ class GravacState(Session):
 
     def _good(self, future: torch.futures.Future) -> torch.Tensor:
         """What DDP gets in the end: the last bucket, or how the step failed."""
-        if self._failed is not None:
-            raise self._failed
+        self._raise_failure()
         return future.value()
 
     def _shape_here(self) -> List[List[int]]:
@@ -205,6 +204,7 @@ class GravacState(Session):
         self._tell_drop()
         self._follow_scale()  # this step's gradients have the scale of now, the state that of when it was saved
         self._follow_rates()
+        self._follow_momentum()
 
     def _start_anew(self) -> None:
         self._engine, self._shape = None, []

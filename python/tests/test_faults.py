@@ -37,6 +37,99 @@ def one_step(model, state, gradients):
         state.aggregate()
 
 
+# Trains by plain dense steps, whose means are handed out before ranks agree on the step. In the last one that goes
+# wrong: rank 1 leaves before, or, in a job of one rank, the agreement itself fails.
+LAST_STEP = """
+import atexit, datetime, os, sys, threading
+import torch, torch.distributed as dist
+import gravac
+from ranks import Fed, ddp, gradients_of
+
+how, rank, size, store = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=size,
+                        timeout=datetime.timedelta(seconds=60))
+dist.barrier()
+model = ddp(Fed())
+state = gravac.GravacState(policy="dense", timeout=1)
+model.register_comm_hook(state, gravac.gravac_hook)
+
+means_are_out = threading.Event()
+
+class Failing:
+    def __init__(self, engine):
+        self.engine = engine
+
+    def __getattr__(self, name):
+        return getattr(self.engine, name)
+
+    def finish(self, samples):
+        if size > 1 and rank == 1:
+            os._exit(7)
+        means_are_out.wait()
+        if size == 1:
+            raise gravac.Error("ranks do not agree")
+        return self.engine.finish(samples)
+
+def train():
+    for step in range(4):
+        if step == 3:
+            state._engine = Failing(state._engine)
+        model(gradients_of(rank, step)).backward()
+    means_are_out.set()
+
+atexit.register(print, "exit handlers run", flush=True)
+if how == "with":
+    with state:
+        train()
+else:
+    train()
+if how == "close":
+    try:
+        state.close()
+    except gravac.Error as error:
+        print("close() raises:", error)
+elif how == "drop":
+    del model, state
+    import gc; gc.collect()
+    print("goes on")
+elif how == "own code":
+    sys.exit(5)
+"""
+
+
+@pytest.mark.parametrize(
+    "how, size, code, said",
+    [
+        ("with", 1, 1, "Error: ranks do not agree"),
+        ("close", 1, 0, ""),
+        ("drop", 1, 1, "gravac: rank 0: the last step failed: ranks do not agree"),
+        ("end", 1, 1, "gravac: rank 0: the last step failed: ranks do not agree"),
+        ("own code", 1, 5, "gravac: rank 0: the last step failed: ranks do not agree"),
+        ("end", 2, 1, "gravac: rank 0: the last step failed: c10d: rank 1 of 2 does not answer"),
+    ],
+)
+def test_a_last_step_that_fails_is_not_silent(tmp_path, how, size, code, said):
+    (tmp_path / "train.py").write_text(LAST_STEP)
+    here = os.path.dirname(os.path.abspath(__file__))
+    environment = {**os.environ, "PYTHONPATH": f"{here}:{os.environ.get('PYTHONPATH', '')}"}
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(tmp_path / "train.py"), how, str(rank), str(size), str(tmp_path / "store")],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        )  # fmt: skip
+        for rank in range(size)
+    ]
+    out, error = started[0].communicate(timeout=LIMIT)
+    assert (started[0].returncode, said in error) == (code, True), error
+    assert "exit handlers run" in out
+    assert error.count("the last step failed") == (how in ("drop", "end", "own code"))
+    if how == "close":
+        assert "close() raises: ranks do not agree" in out
+    for other in started[1:]:
+        other.communicate(timeout=LIMIT)
+        assert other.returncode == 7
+
+
 def go_on(rank, kind, timeout, under_way, survivors):
     """Steps for ever. Says when a few are done.
 
