@@ -246,7 +246,7 @@ TEST(Config, RefusesValuesOutOfRangeInOneLine) {
   EXPECT_EQ(refusal("policy=gravac epsilon=high"), "options: epsilon 'high' found, a number expected");
   EXPECT_EQ(refusal("policy=gravac epsilon=2"), "gravac policy: epsilon 2 found, 0 to 1 expected");
   EXPECT_EQ(refusal("policy=gravac window=-1"), "options: window '-1' found, a number expected");
-  EXPECT_EQ(refusal("policy=gravac factor-min=100 factor-max=10"), "ladder: minimum 100 is above maximum 10");
+  EXPECT_EQ(refusal("policy=gravac factor-min=100 factor-max=10"), "options: factor-max 10 is below factor-min 100");
   EXPECT_EQ(refusal("policy=gravac gain=best"),
             "gain: no such definition 'best'; known: error-fed, gradient, released");
   EXPECT_EQ(refusal("policy=adaqs start=16"),

@@ -245,7 +245,7 @@ TEST(SharedState, CostsThatDifferInOneNumberAreFoundByEveryRouteInTheSameStep) {
       const auto errors = errors_after(options, overlapped, [](EngineBase& engine) {
         NamedNumbers state = engine.costs().save();
         for (auto& [name, values] : state) {
-          if (name == "link") values[5] = 1e3;  // seconds per round
+          if (name == "link/alpha") values[0] = 1e3;  // seconds per round
         }
         const_cast<CostModel&>(engine.costs()).load(state);  // a flipped bit
       });
@@ -268,7 +268,7 @@ TEST(SharedState, ACountOfDrawsThatDiffersIsFoundBeforeASum) {
         if (saved.type(name) == 'f') state.add(name, saved.view(name));
         if (saved.type(name) != 'd') continue;
         std::vector<double> numbers = saved.numbers(name);
-        if (name == "codecs" && comm.rank() == 2) ++numbers[0];
+        if (name == "codec 0/steps" && comm.rank() == 2) ++numbers[0];
         state.add(name, std::span<const double>(numbers));
       }
       now->load(state);

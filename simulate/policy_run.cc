@@ -26,7 +26,9 @@ class Simulation {
         payloads_(payloads_of(job.layout, setup_.options, buckets())),
         costs_(cluster.nodes(), job.layout.entries(), payloads_, setup_.options.route, buckets()) {
     for (std::size_t c = 0; c < payloads_.size(); ++c) {
-      compressors_.emplace_back(job, cluster, setup_.options.compressor(c));
+      const std::vector<Values>& values = setup_.options.compressor_values;
+      compressors_.emplace_back(job, cluster, setup_.options.compressor(c),
+                                values.empty() ? setup_.options.values : values.at(c));
     }
   }
 

@@ -6,9 +6,12 @@
 #include "gravac/codec/compressors.h"
 #include "gravac/config.h"
 #include "gravac/costs.h"
+#include "gravac/shared_state.h"
 
 namespace gravac::simulate {
 namespace {
+
+constexpr std::string_view kLowRank = "low-rank";
 
 // As CostModel has it: backward hides work up to kHideableShare of computing, but never that of the last
 // bucket.
@@ -19,11 +22,15 @@ void hide(const Job& job, PredictedStep& step) {
 }
 
 // The job's options with this compressor; those that it has no use for are left out.
-EngineOptions options_for(const Job& job, const Cluster& cluster, const std::string& compressor) {
+EngineOptions options_for(const Job& job, const Cluster& cluster, const std::string& compressor,
+                          std::optional<Values> values) {
   Options options = job.engine;
   for (const char* setting : {"bits", "rank"}) options.erase(setting);
   if (!compressor_info(compressor).selects) {
     for (const char* setting : {"granularity", "memory", "values"}) options.erase(setting);
+  }
+  if (values && compressor_info(compressor).family == kLowRank) {
+    options["values"] = std::string(to_string(*values));
   }
   options["compressor"] = compressor;
   options["policy"] = "static";
@@ -43,8 +50,12 @@ PredictedStep dense_step(const Job& job, const Cluster& cluster) {
   return step;
 }
 
-CompressedSteps::CompressedSteps(const Job& job, const Cluster& cluster, const std::string& compressor)
-    : job_(job), cluster_(cluster), options_(options_for(job, cluster, compressor)) {
+CompressedSteps::CompressedSteps(const Job& job, const Cluster& cluster, const std::string& compressor,
+                                 std::optional<Values> values)
+    : job_(job),
+      cluster_(cluster),
+      options_(options_for(job, cluster, compressor, values)),
+      sums_first_(compressor_info(compressor).family == kLowRank) {
   payloads_ = payloads_of(job.layout, options_, static_cast<std::size_t>(buckets_of(job))).at(0);
   CostModel(cluster.nodes(), job.layout.entries(), {payloads_},
             options_.route);  // throws for routes it cannot take
@@ -55,6 +66,12 @@ bool CompressedSteps::one_round(double numbers) const {
   constexpr double kLittle = 0.1;
   const Load load{.payload = payloads_.bytes(numbers), .lengths_known = true};
   return exchange(cluster_, Route::all_gather, load).seconds < kLittle * job_.compute_seconds;
+}
+
+double CompressedSteps::agree_seconds_of_step() const {
+  const bool twice = sums_first_ && !job_.overlap;
+  return agree_seconds(cluster_, CostModel::kMessageBytes) +
+         (twice ? agree_seconds(cluster_, sizeof(SharedState)) : 0);
 }
 
 PredictedStep CompressedSteps::by_route(Route route, double factor) const {
@@ -75,7 +92,7 @@ PredictedStep CompressedSteps::by_route(Route route, double factor) const {
                                                           : 0;
   PredictedStep step{.compute = job_.compute_seconds,
                      .compress = entries * job_.compress_seconds_per_entry,
-                     .agree = agree_seconds(cluster_, CostModel::kMessageBytes),
+                     .agree = agree_seconds_of_step(),
                      .exchange = found.seconds,
                      .decode = decoded * payloads_.decoded(numbers) * job_.decode_seconds_per_entry,
                      .route = route,

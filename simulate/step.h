@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "gravac/codec/options.h"
@@ -45,8 +46,10 @@ PredictedStep dense_step(const Job& job, const Cluster& cluster);
 // Volume), so the bytes are those that the engine would send.
 class CompressedSteps {
  public:
-  // Throws Error if there is no such compressor, or if the job's options do not suit it.
-  CompressedSteps(const Job& job, const Cluster& cluster, const std::string& compressor);
+  // `values` is what a low rank sends, if that is not fp32. Throws Error if there is no such compressor, or
+  // if the job's options do not suit it.
+  CompressedSteps(const Job& job, const Cluster& cluster, const std::string& compressor,
+                  std::optional<Values> values = {});
 
   // The step at a factor, by the quickest route. A compressor cannot send at every factor: Step::factor is
   // the real one.
@@ -55,11 +58,13 @@ class CompressedSteps {
 
  private:
   bool one_round(double numbers) const;
+  double agree_seconds_of_step() const;
 
   Job job_;
   Cluster cluster_;
   EngineOptions options_;
   PayloadModel payloads_;
+  bool sums_first_;  // it adds up factors before ranks agree, and so compares their state before that, too
 };
 
 // Backward hides what is exchanged meanwhile: half of computing lies between the first ready bucket and the

@@ -246,8 +246,11 @@ TEST(LinkModel, IsNeverNegativeAndKeepsItsState) {
   }
   copy.load(link.save());
   EXPECT_EQ(copy.save(), link.save());
-  EXPECT_THROW(copy.load(std::vector<double>{1, 2}), Error);
-  EXPECT_THROW(copy.load(std::vector<double>(7, -1)), Error);
+  NamedNumbers missing = link.save(), negative = link.save();
+  missing.pop_back();
+  EXPECT_THROW(copy.load(missing), Error);
+  for (auto& [name, numbers] : negative) numbers.assign(numbers.size(), -1);
+  EXPECT_THROW(copy.load(negative), Error);
 }
 
 TEST(BytesPerEntry, IsWhatTheWireTakes) {
