@@ -150,7 +150,7 @@ TEST_F(ExperimentFile, IsRefusedInOneLineThatNamesFileVariantAndKey) {
   EXPECT_EQ(refusal("[tasks.a]\ndata = 'cifar10'\n[variants.dense]\n"),
             "data of task 'a' in " + path_ + " cifar10 needs --data-dir, the folder with its files");
   EXPECT_EQ(refusal(variant + "bits = 4\ncompressor = 'topk'"),
-            path_ + ": variant 'topk': options: bits is for compressor quantise or qsgd, 'topk' found");
+            path_ + ": variant 'topk': options: bits is for compressor quantise or qsgd, not 'topk'");
   EXPECT_EQ(refusal("[variants.x]\nlr = = 1").substr(0, path_.size() + 10), path_ + ", line 2: ");
 }
 
