@@ -325,7 +325,7 @@ TEST(Options, OutOfRangeAreRefusedInOneLine) {
        "--model: no such model 'resnet21'; did you mean 'resnet20'? Known: resnet20, mlp, lstm-200"},
       {"data=cifar",
        "--data: no such data set 'cifar'; did you mean 'cifar10'? Known: images, cifar10, corpus, words"},
-      {"link=fast", "--link: link: 'fast' found, a rate and a delay such as 100mbit,1ms expected"},
+      {"link=fast", "--link: link: expected a rate and a delay such as 100mbit,1ms, got 'fast'"},
       {"until=top1", "--until: 'top1' found, top1=SHARE, top5=SHARE or ppl=VALUE expected"},
       {"until=top1=80", "--until: 'top1=80' found, a share above 0, at most 1 expected"},
       {"until=ppl=0", "--until: 'ppl=0' found, a perplexity of at least 1 expected"},
@@ -342,7 +342,7 @@ TEST(Options, OutOfRangeAreRefusedInOneLine) {
       {"emulate=workers=4,link=1gbit,50us,compute=60ms",
        "--emulate: '50us' found, workers=N,link=RATE/DELAY,compute=TIME and optionally compress=TIME "
        "expected"},
-      {"link=100parsec", "--link: link: '100parsec' found, a rate and a delay such as 100mbit,1ms expected"},
+      {"link=100parsec", "--link: link: expected a rate and a delay such as 100mbit,1ms, got '100parsec'"},
       {"until=loss=2", "--until: 'loss=2' found, top1=SHARE, top5=SHARE or ppl=VALUE expected"},
       {"timeout=0", "--timeout: '0' found, a number above 0, at most 1e+06 expected"},
       {"out=", "--out: nothing found, DIR expected"},
@@ -371,9 +371,8 @@ TEST(Options, ThatContradictEachOtherAreRefusedInOneLine) {
       {"optimizer=adam beta2=1", "--beta2: '1' found, a number of at least 0 and below 1 expected"},
       {"hand-over=all", "--hand-over: 'all' found, momentum or as-is expected"},
       {"hand-over=as-is effective-momentum=0.5",
-       "options: effective-momentum is for hand-over momentum and memory residual, hand-over as-is and "
-       "memory "
-       "residual found"},
+       "options: effective-momentum is for hand-over momentum and memory residual, got hand-over as-is "
+       "and memory residual"},
       {"memory=momentum nesterov=true",
        "--memory momentum applies the momentum itself and has no Nesterov variant; leave --nesterov out"},
       {"nesterov=true momentum=0", "--nesterov needs a momentum above 0, --momentum 0 found"},
