@@ -81,7 +81,7 @@ Joined join_in_time(const GlooOptions& options) {
   }
   // While it waits for ranks its own limit comes first; this one is for when it hangs, or connects for long.
   const bool ended = joined.wait_for(options.meeting_timeout + Seconds(5)) == std::future_status::ready;
-  require(ended, "gloo: rank ", options.rank, " waited in vain for ", waiting->get());
+  require(ended, "gloo: rank ", options.rank, " timed out waiting for ", waiting->get());
   return joined.get();
 }
 
@@ -97,8 +97,8 @@ class GlooComm final : public Comm {
  public:
   explicit GlooComm(const GlooOptions& options) : options_(options) {
     if (options_.meeting_timeout.count() <= 0) options_.meeting_timeout = options.timeout;
-    require(options.size >= 1 && options.rank < options.size, "gloo: rank ", options.rank, " of ",
-            options.size, " ranks found, a rank below that expected");
+    require(options.size >= 1 && options.rank < options.size, "gloo: rank ", options.rank,
+            " is out of range for ", options.size, " ranks");
     joined_ = join_in_time(options_);
   }
 

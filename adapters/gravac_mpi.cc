@@ -13,8 +13,7 @@ gravac_aggregator* gravac_create_matrices_mpi(const char* options, const char* c
                                               const size_t* sizes, const size_t* rows, size_t segments,
                                               double timeout_seconds) {
   const auto make_comm = [&] {
-    gravac::require(timeout_seconds > 0, "mpi: timeout of ", timeout_seconds,
-                    " s found, a time above 0 expected");
+    gravac::require(timeout_seconds > 0, "mpi: timeout must be > 0 s, got ", timeout_seconds, " s");
     return gravac::make_mpi_comm(std::chrono::duration<double>(timeout_seconds));
   };
   return gravac::create_over(make_comm, options, names, sizes, rows, segments);

@@ -25,7 +25,7 @@ void start_mpi() {
   int started = 0, ended = 0;
   MPI_Initialized(&started);
   MPI_Finalized(&ended);
-  require(!ended, "mpi: the program has called MPI_Finalize already");
+  require(!ended, "mpi: the program has already called MPI_Finalize");
   if (started) return;
   int level = MPI_THREAD_SINGLE;
   // Serialized: one thread at a time calls MPI, but not always the same one (see Overlap).
@@ -38,8 +38,8 @@ void start_mpi() {
 class MpiComm final : public Comm {
  public:
   MpiComm(Seconds timeout, std::size_t most) : timeout_(timeout), most_(most) {
-    require(most >= 1 && most <= INT_MAX, "mpi: at most ", most, " entries in a piece found, 1 to ", INT_MAX,
-            " expected");
+    require(most >= 1 && most <= INT_MAX, "mpi: entries in a piece must be from 1 to ", INT_MAX, ", got ",
+            most);
     start_mpi();
     // Own communicators: our messages never mix with those of the program, nor roll calls with operations.
     MPI_Comm_dup(MPI_COMM_WORLD, &comm_);

@@ -112,7 +112,7 @@ std::vector<std::string> own_addresses(const std::string& interface) {
       if ((" " + known + " ").find(" " + name + " ") == std::string::npos)
         known += (known.empty() ? "" : " ") + name;
     }
-    throw Error("network: interface '" + interface + "' found, one that is up expected: " + known);
+    throw Error("network: no interface '" + interface + "' is up; available: " + known);
   }
   return four;
 }

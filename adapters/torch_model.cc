@@ -116,8 +116,8 @@ TorchModel::TorchModel(torch::nn::Module& module) {
     const torch::Tensor& parameter = item.value();
     if (!parameter.requires_grad() || !seen.insert(parameter.unsafeGetTensorImpl()).second) continue;
     require(parameter.scalar_type() == torch::kFloat && parameter.device().is_cpu(),
-            "torch model: parameter '", item.key(), "' is ", parameter.toString(),
-            ", fp32 in CPU memory expected");
+            "torch model: parameter '", item.key(), "' must be fp32 in CPU memory, got ",
+            parameter.toString());
     const std::int64_t rows = parameter.dim() >= 2 ? parameter.size(0) : 1;
     layout_.add(item.key(), static_cast<std::size_t>(parameter.numel()), static_cast<std::size_t>(rows));
     parameters_.push_back(parameter);

@@ -51,8 +51,8 @@ void Channel::check_end() const {
 }
 
 void Channel::wait_for(short event) {
-  require(ready(socket_, event, limit_), "link: ", other_, " does not answer any more (waited ",
-          limit_.count(), " s)");
+  require(ready(socket_, event, limit_), "link: ", other_, " no longer answers (waited ", limit_.count(),
+          " s)");
 }
 
 void Channel::send(std::span<const std::byte> bytes) {

@@ -50,8 +50,8 @@ void check_rest(const CLI::App& command) {
   const std::vector<std::string> rest = command.remaining();
   if (rest.empty()) return;
   const std::string word = rest.front().substr(0, rest.front().find('='));
-  require(word.starts_with("--"), "'", rest.front(), "' found, gravac ", command.get_name(),
-          " takes options only, such as --help");
+  require(word.starts_with("--"), "gravac ", command.get_name(), " takes only options, such as --help, got '",
+          rest.front(), "'");
   std::vector<std::string> names;
   for (const CLI::Option* option : command.get_options()) {
     for (const std::string& name : option->get_lnames()) names.push_back("--" + name);

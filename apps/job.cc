@@ -24,7 +24,7 @@ using train::RecordedStep;
 void check_model(const std::string& name) {
   const train::Catalog all = catalog();
   const auto names = names_of(all.models);
-  require(!names.empty(), "--model needs torch, which this build has not; give --parameters instead");
+  require(!names.empty(), "--model needs torch, which this build does not have; give --parameters instead");
   const bool known = std::ranges::find(names, name) != names.end();
   require(known, "--model: no such model '", name, "'; did you mean '", nearest(name, names),
           "'? Known: ", listed(names));
@@ -98,7 +98,7 @@ Layout layout_of(const Recorded& run) {
 }
 
 Work work_of_run(const JobOptions& options) {
-  require(options.model.empty() && options.parameters.empty(), "--run has a model already; leave ",
+  require(options.model.empty() && options.parameters.empty(), "--run already has a model; leave ",
           options.model.empty() ? "--parameters" : "--model", " out");
   for (const char* name : report::kRunFiles) {  // refused here, before anything waits for a FIFO
     report::open_run_file(options.run + '/' + name, report::kMostLineFileBytes);
@@ -119,9 +119,9 @@ Work work_of_run(const JobOptions& options) {
 
 Work work_of_model(const JobOptions& options) {
   require(options.model.empty() != options.parameters.empty(),
-          "--run DIR, or one of --model NAME and --parameters N, expected");
+          "expected --run DIR, or one of --model NAME and --parameters N");
   require(!options.compute.empty(),
-          "--compute TIME, such as 60ms, expected: how long a worker computes in a step");
+          "--compute TIME is required, such as 60ms: how long a worker computes in a step");
   Work work;
   if (!options.model.empty()) {
     check_model(options.model);
@@ -147,7 +147,7 @@ std::size_t parameters_from_string(const std::string& text) {
       return static_cast<std::size_t>(entries);
     }
   }
-  throw Error("--parameters: '" + text + "' found, a number such as 44.5M expected, from 1 to 4.29G");
+  throw Error("--parameters must be a number from 1 to 4.29G, such as 44.5M, got '" + text + "'");
 }
 
 Work make_work(const JobOptions& options) {
@@ -155,7 +155,7 @@ Work make_work(const JobOptions& options) {
   Job& job = work.job;
   if (!options.compute.empty())
     job.compute_seconds = train::seconds_from_string(options.compute, "--compute");
-  require(job.compute_seconds > 0, "--compute: a time above 0 expected");
+  require(job.compute_seconds > 0, "--compute must be > 0 s, got ", job.compute_seconds, " s");
   if (!options.compress.empty()) {
     job.compress_seconds_per_entry = job.decode_seconds_per_entry =
         train::seconds_from_string(options.compress, "--compress");

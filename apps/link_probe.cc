@@ -106,8 +106,8 @@ void send_text(Channel& channel, const std::string& text) {
 
 std::string receive_text(Channel& channel) {
   const std::uint64_t size = channel.receive_number();
-  require(size < 1000, "link: ", channel.other(), " sends a text of ", size,
-          " bytes, less than 1000 expected");
+  require(size < 1000, "link: expected a text of less than 1000 bytes from ", channel.other(), ", got ",
+          size);
   std::string text(size, '\0');
   channel.receive(std::as_writable_bytes(std::span(text)));
   return text;
@@ -172,8 +172,8 @@ void serve(Channel& channel) {
         serve_gloo(channel);
         break;
       default:
-        throw Error("link: " + channel.other() + " asks for " + std::to_string(command) +
-                    ", 0 to 4 expected");
+        throw Error("link: expected a command from 0 to 4 from " + channel.other() + ", got " +
+                    std::to_string(command));
     }
   }
 }
@@ -183,7 +183,7 @@ std::uint16_t port_from_string(const std::string& text, const std::string& optio
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
   const bool good =
       error == std::errc() && end == text.data() + text.size() && (port > 0 || option == "--serve");
-  require(good, option, ": port '", text, "' found, a number up to 65535 expected");
+  require(good, option, ": port must be a number up to 65535, got '", text, "'");
   return port;
 }
 
@@ -212,8 +212,8 @@ Endpoint endpoint_from_string(const std::string& text, const std::string& option
   const std::size_t colon = bracketed && end != text.npos ? end + 1 : end;
   const std::string port = colon == text.npos || colon >= text.size() ? "" : text.substr(colon + 1);
   if (!port.empty()) endpoint.port = port_from_string(port, option);
-  require(!endpoint.address.empty() && (!bracketed || end != text.npos), option, ": '", text,
-          "' found, HOST or HOST:PORT expected");
+  require(!endpoint.address.empty() && (!bracketed || end != text.npos), option,
+          ": expected HOST or HOST:PORT, got '", text, "'");
   return endpoint;
 }
 
@@ -229,8 +229,8 @@ LinkSpeed measure_link(const Endpoint& there) {
   Channel channel = connect_to(there, kLimit);
   channel.end_after(kLongestMeasurement);
   channel.send_number(kGreeting);
-  require(channel.receive_number() == kGreeting, "link: at ", there.text(),
-          " is no gravac doctor of this version");
+  require(channel.receive_number() == kGreeting, "link: ", there.text(),
+          " is not a gravac doctor of this version");
   const bool gloo = channel.receive_number() == 1 && has_trainer();
   LinkSpeed speed{.round_trip_seconds = ping(channel)};
   channel.send_number(kSend);

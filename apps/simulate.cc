@@ -27,9 +27,10 @@ std::optional<Link> recorded_link(const Work& work) {
 // say how fast they were. What messages took in the run beyond that, they take on any link.
 Clusters clusters_of(const SimulateOptions& options, const Work& work) {
   const std::optional<Link> before = recorded_link(work);
-  require(!options.link.empty() || !work.recorded || before,
-          "--link RATE,DELAY expected: the run does not say how fast its network was (gravac doctor --link "
-          "measures it)");
+  require(
+      !options.link.empty() || !work.recorded || before,
+      "--link RATE,DELAY is required: the run does not say how fast its network was (gravac doctor --link "
+      "measures it)");
   Cluster asked{
       .workers = options.workers,
       .workers_per_node = options.workers_per_node,

@@ -98,12 +98,12 @@ train::Variables variables_of(const TrainOptions& options) {
 // Throws Error if the options contradict the launcher that has started this process.
 void check_place(const TrainOptions& options, const Place& place) {
   if (place.source == "gravac") return;
-  require(options.workers == 0 || place.size == 1, "--workers ", options.workers, " found, but ",
-          place.source, " has started ", place.size, " workers already; leave --workers out");
+  require(options.workers == 0 || place.size == 1, "--workers ", options.workers, " was given, but ",
+          place.source, " has already started ", place.size, " workers; leave --workers out");
   require(!options.emulate || place.size == 1, "--emulate simulates all workers in one process, but ",
           place.source, " has started ", place.size, " processes");
   require(options.backend != "mpi" || place.source != "torchrun",
-          "--backend mpi found, but torchrun has started the workers; start them with mpirun -n ",
+          "--backend mpi was given, but torchrun has started the workers; start them with mpirun -n ",
           place.size);
   if (options.backend == "gloo" && place.size > 1) train::meeting_of(place, options.out);
 }
@@ -131,7 +131,7 @@ LaunchedTraining prepare(train::Settings settings) {
   }
   LaunchedTraining job{.options = train::train_options(settings, catalog())};
   require(built_in(job.options.backend), "--backend ", job.options.backend,
-          " found, which is not in this build; see gravac doctor");
+          " is not in this build; see gravac doctor");
   job.place = train::place_from_environment(variables_of(job.options));
   if (job.place) check_place(job.options, *job.place);
   // Better before workers are started, of which some would wait for those that find out first.
@@ -169,7 +169,7 @@ train::Settings TrainCommand::flags() const {
       continue;
     }
     const bool on = given->count() > 0, off = app_.get_option("--no-" + name)->count() > 0;
-    require(!(on && off), "--", name, " and --no-", name, " found, one of the two expected");
+    require(!(on && off), "--", name, " and --no-", name, " cannot be combined; give one of them");
     if (on) settings[name] = {"true", "--" + name};
     if (off) settings[name] = {"false", "--no-" + name};
   }

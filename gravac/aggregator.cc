@@ -28,13 +28,14 @@ void Aggregator::ready(std::size_t bucket, std::span<float> gradient, std::span<
 }
 
 void Aggregator::wait(std::size_t bucket) {
-  throw Error("aggregator: the mean of bucket " + std::to_string(bucket) + " comes with finish()");
+  throw Error("aggregator: wait() is not supported here; call finish() for the mean of bucket " +
+              std::to_string(bucket));
 }
 
 // ONE STEP.
 StepReport Aggregator::finish(double samples) {
   Part& part = parts_[0];
-  require(part.is_ready, "aggregator: finish without a gradient");
+  require(part.is_ready, "aggregator: finish() needs a gradient; call ready() first");
   part.is_ready = false;  // now, so that a call with wrong arguments can be made again
   StepReport report;
   report.compute_seconds = clock_.now() - ended_;

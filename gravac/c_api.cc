@@ -22,8 +22,8 @@ thread_local std::string last_error;  // of gravac_error(): threads do not see e
 class CallbackComm final : public Comm {
  public:
   explicit CallbackComm(const gravac_comm* callbacks) : callbacks_(callbacks ? *callbacks : alone()) {
-    require(callbacks_.size >= 1 && callbacks_.rank < callbacks_.size, "comm: rank ", callbacks_.rank, " of ",
-            callbacks_.size, " ranks");
+    require(callbacks_.size >= 1 && callbacks_.rank < callbacks_.size, "comm: rank ", callbacks_.rank,
+            " is out of range for ", callbacks_.size, " ranks");
     require(callbacks_.all_reduce && callbacks_.all_gather, "comm: a callback is missing");
   }
 
@@ -164,8 +164,8 @@ int gravac_hand_over(gravac_aggregator* g, double momentum, double* effective_mo
                      double* gradient_scale) {
   return guarded([&] {
     require(g && effective_momentum && gradient_scale, "gravac_hand_over: a pointer is NULL");
-    require(momentum >= 0 && momentum < 1, "gravac_hand_over: momentum ", momentum,
-            " found, 0 <= momentum < 1 expected");
+    require(momentum >= 0 && momentum < 1, "gravac_hand_over: momentum must be >= 0 and below 1, got ",
+            momentum);
     const HandOver now = hand_over(momentum, g->momentum);
     *effective_momentum = now.momentum;
     *gradient_scale = now.scale;
@@ -178,8 +178,7 @@ int gravac_save(gravac_aggregator* g, void* data, size_t* size) {
     const std::vector<std::byte> bytes = g->engine->save().to_bytes();
     const std::size_t room = data ? *size : bytes.size();
     *size = bytes.size();  // also if the room is too small: the caller then knows how much to allocate
-    require(room >= bytes.size(), "gravac_save: room for ", room, " bytes found, ", bytes.size(),
-            " expected");
+    require(room >= bytes.size(), "gravac_save: expected room for ", bytes.size(), " bytes, got ", room);
     if (data) std::memcpy(data, bytes.data(), bytes.size());
   });
 }

@@ -53,7 +53,7 @@ TEST(CApi, FailuresAreMessagesNotExceptions) {
   const char* names[] = {"a", "a"};
   const size_t sizes[] = {1, 1};
   EXPECT_EQ(gravac_create("", names, sizes, 2, nullptr), nullptr);
-  EXPECT_STREQ(gravac_error(), "layout: segment 'a' was added before");
+  EXPECT_STREQ(gravac_error(), "layout: segment 'a' has already been added");
   EXPECT_EQ(gravac_create("policy=clever", names, sizes, 1, nullptr), nullptr);
   EXPECT_EQ(gravac_step(nullptr, nullptr, 1), -1);
   gravac_comm broken = {nullptr, 0, 2, [](void*, float*, size_t) { return 5; },
@@ -68,7 +68,7 @@ TEST(CApi, ShapesReachTheEngine) {
   const char* names[] = {"weight", "bias"};
   const size_t sizes[] = {12, 4}, rows[] = {4, 1}, wrong[] = {5, 1};
   EXPECT_EQ(gravac_create_matrices("", names, sizes, wrong, 2, nullptr), nullptr);
-  EXPECT_STREQ(gravac_error(), "layout: segment 'weight' of 12 entries has 5 rows, a divisor of 12 expected");
+  EXPECT_STREQ(gravac_error(), "layout: rows of segment 'weight' must divide its 12 entries, got 5");
   gravac_aggregator* g =
       gravac_create_matrices("policy=static factor=1 values=fp32", names, sizes, rows, 2, nullptr);
   ASSERT_NE(g, nullptr) << gravac_error();

@@ -41,7 +41,7 @@ class Taker {
   explicit Taker(std::span<const std::byte> bytes) : left_(bytes) {}
 
   std::span<const std::byte> bytes(std::uint64_t size) {
-    require(size <= left_.size(), "checkpoint: section of ", size, " bytes found, ", left_.size(),
+    require(size <= left_.size(), "checkpoint: a section announces ", size, " bytes, but only ", left_.size(),
             " bytes are left");
     const auto taken = left_.first(size);
     left_ = left_.subspan(size);
@@ -68,14 +68,14 @@ std::vector<T> as(std::span<const std::byte> bytes) {
 }
 
 void require_size(const std::string& name, std::size_t found, std::size_t expected) {
-  require(found == expected, "checkpoint: '", name, "' has ", found, " entries, ", expected, " expected");
+  require(found == expected, "checkpoint: expected ", expected, " entries in '", name, "', got ", found);
 }
 
 }  // namespace
 
 void Checkpoint::put(const std::string& name, char type, std::span<const std::byte> bytes) {
   require(sections_.try_emplace(name, Section{type, {bytes.begin(), bytes.end()}}).second, "checkpoint: '",
-          name, "' was added before");
+          name, "' has already been added");
 }
 
 const Checkpoint::Section& Checkpoint::get(const std::string& name, char type, std::size_t unit) const {
@@ -83,7 +83,7 @@ const Checkpoint::Section& Checkpoint::get(const std::string& name, char type, s
   require(found != sections_.end(), "checkpoint: has no '", name, "'");
   // A length that is no multiple of the unit cannot come from add(), but bytes may say anything.
   require(found->second.type == type && found->second.bytes.size() % unit == 0, "checkpoint: '", name,
-          "' is of another type");
+          "' has a different type");
   return found->second;
 }
 
@@ -190,14 +190,12 @@ std::vector<std::byte> Checkpoint::to_bytes() const {
 // "damaged".
 Checkpoint Checkpoint::from_bytes(std::span<const std::byte> bytes) {
   constexpr std::size_t kLeast = 2 * sizeof(std::uint32_t) + sizeof(std::uint64_t);
-  require(bytes.size() >= kLeast, "checkpoint: ", bytes.size(), " bytes found, at least ", kLeast,
-          " expected");
+  require(bytes.size() >= kLeast, "checkpoint: expected at least ", kLeast, " bytes, got ", bytes.size());
   const auto body = bytes.first(bytes.size() - sizeof(std::uint64_t));
   Taker taker(body);
   require(taker.value<std::uint32_t>() == kMagic, "checkpoint: these bytes are not a GraVAC checkpoint");
   const auto version = taker.value<std::uint32_t>();
-  require(version <= kVersion, "checkpoint: version ", version, " found, ", kVersion,
-          " is the latest known here");
+  require(version <= kVersion, "checkpoint: expected version ", kVersion, " or older, got ", version);
   require(Taker(bytes.subspan(body.size())).value<std::uint64_t>() == checksum(body),
           "checkpoint: truncated or damaged: its checksum does not match");
   // The checksum is only against accidents: lengths are still checked, since anyone can compute a checksum.

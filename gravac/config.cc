@@ -193,11 +193,11 @@ class Settings {
            Options& options) const {
     const std::string compressor = reader_.text("compressor"), policy = reader_.text("policy");
     require(std::ranges::find(compressors, compressor) != compressors.end(), "options: ", option,
-            " is for compressor ", either(compressors), ", '", compressor, "' found");
+            " is for compressor ", either(compressors), ", not '", compressor, "'");
     require(!reader_.given("factor"), "options: ", option,
             " and factor are both given; one follows from the other");
-    require(!reader_.given("policy") || policy == "static", "options: ", option, " is for policy static, '",
-            policy, "' found; other policies choose the factor themselves");
+    require(!reader_.given("policy") || policy == "static", "options: ", option,
+            " is for policy static, not '", policy, "'; other policies choose the factor themselves");
     options["policy"] = "static";
     options["factor"] = exactly(factor);
   }
@@ -211,11 +211,11 @@ class Settings {
 void check_compressor(const OptionReader& reader, std::string_view compressor, bool factor_per_layer) {
   const CompressorInfo& info = compressor_info(compressor);
   require(info.factor_per_layer || !factor_per_layer, "options: policy ", reader.text("policy"),
-          " has a factor for each layer, which compressor ", info.name, " cannot do");
+          " sets a factor for each layer, which compressor ", info.name, " does not support");
   if (info.selects) return;
   const auto refuse = [&](std::string_view option) {
-    throw Error("options: " + std::string(option) + " is for compressors that choose entries, '" +
-                std::string(info.name) + "' found");
+    throw Error("options: " + std::string(option) + " is for compressors that choose entries, not '" +
+                std::string(info.name) + "'");
   };
   if (reader.given("granularity")) refuse("granularity");
   if (reader.text("memory") != "residual") refuse("memory");
@@ -404,11 +404,11 @@ EngineSetup make_setup(const Options& given, const Layout& layout, std::size_t r
   out.hand_over = reader.choice("hand-over") == "momentum";
   if (reader.given("effective-momentum")) {
     require(out.hand_over && !momentum_memory,
-            "options: effective-momentum is for hand-over momentum and memory residual, hand-over ",
-            reader.text("hand-over"), " and memory ", reader.text("memory"), " found");
+            "options: effective-momentum is for hand-over momentum and memory residual, got hand-over ",
+            reader.text("hand-over"), " and memory ", reader.text("memory"));
     out.effective_momentum = reader.number("effective-momentum");
-    require(*out.effective_momentum >= 0 && *out.effective_momentum < 1, "options: effective-momentum ",
-            *out.effective_momentum, " found, 0 <= M < 1 expected");
+    require(*out.effective_momentum >= 0 && *out.effective_momentum < 1,
+            "options: effective-momentum must be >= 0 and below 1, got ", *out.effective_momentum);
   }
   setup.warnings = warnings_of(reader, names);
   reader.choice("optimizer");  // no more than a known name is expected of it here

@@ -141,7 +141,8 @@ TEST(Config, ReadsEveryPolicyAndItsOptions) {
 TEST(Config, KnowsHowPositionsAreSent) {
   EXPECT_EQ(make_setup({}, Layout(10), 4).options.positions, Positions::coded);
   EXPECT_EQ(make_setup({{"positions", "int64"}}, Layout(10), 4).options.positions, Positions::int64);
-  EXPECT_NE(refusal("positions=int32").find("coded or int64 expected"), std::string::npos)
+  EXPECT_NE(refusal("positions=int32").find("positions must be coded or int64, got 'int32'"),
+            std::string::npos)
       << refusal("positions=int32");
 }
 
@@ -243,34 +244,35 @@ TEST(Config, SharedOptionsOfPoliciesAreInTheTable) {
 }
 
 TEST(Config, RefusesValuesOutOfRangeInOneLine) {
-  EXPECT_EQ(refusal("policy=gravac epsilon=high"), "options: epsilon 'high' found, a number expected");
-  EXPECT_EQ(refusal("policy=gravac epsilon=2"), "gravac policy: epsilon 2 found, 0 to 1 expected");
-  EXPECT_EQ(refusal("policy=gravac window=-1"), "options: window '-1' found, a number expected");
-  EXPECT_EQ(refusal("policy=gravac factor-min=100 factor-max=10"), "options: factor-max 10 is below factor-min 100");
+  EXPECT_EQ(refusal("policy=gravac epsilon=high"), "options: epsilon must be a number, got 'high'");
+  EXPECT_EQ(refusal("policy=gravac epsilon=2"), "gravac policy: epsilon must be from 0 to 1, got 2");
+  EXPECT_EQ(refusal("policy=gravac window=-1"), "options: window must be a number, got '-1'");
+  EXPECT_EQ(refusal("policy=gravac factor-min=100 factor-max=10"),
+            "options: factor-max 10 is below factor-min 100");
   EXPECT_EQ(refusal("policy=gravac gain=best"),
             "gain: no such definition 'best'; known: error-fed, gradient, released");
   EXPECT_EQ(refusal("policy=adaqs start=16"),
-            "adaqs policy: 16 bits at first and 8 at most found, 1 to 32 expected, in this order");
+            "adaqs policy: bits must satisfy 1 <= start <= cap <= 32, got start 16 and cap 8");
   EXPECT_EQ(refusal("policy=best"), "policy: no such policy 'best'; known: " + listed(policy_names()));
-  EXPECT_EQ(refusal("memory=elephant"), "options: memory 'elephant' found, residual or momentum expected");
-  EXPECT_EQ(refusal("policy"), "options: 'policy' found, name=value expected");
+  EXPECT_EQ(refusal("memory=elephant"), "options: memory must be residual or momentum, got 'elephant'");
+  EXPECT_EQ(refusal("policy"), "options: expected name=value, got 'policy'");
   EXPECT_EQ(refusal("seed=1 seed=2"), "options: 'seed' is given twice");
-  EXPECT_EQ(refusal("hand-over=all"), "options: hand-over 'all' found, momentum or as-is expected");
-  EXPECT_EQ(refusal("effective-momentum=1"), "options: effective-momentum 1 found, 0 <= M < 1 expected");
+  EXPECT_EQ(refusal("hand-over=all"), "options: hand-over must be momentum or as-is, got 'all'");
+  EXPECT_EQ(refusal("effective-momentum=1"), "options: effective-momentum must be >= 0 and below 1, got 1");
   EXPECT_EQ(
       refusal("effective-momentum=0.5 hand-over=as-is"),
-      "options: effective-momentum is for hand-over momentum and memory residual, hand-over as-is and memory "
-      "residual found");
+      "options: effective-momentum is for hand-over momentum and memory residual, got hand-over as-is and "
+      "memory residual");
   EXPECT_EQ(
       refusal("effective-momentum=0.5 memory=momentum"),
-      "options: effective-momentum is for hand-over momentum and memory residual, hand-over momentum and "
-      "memory momentum found");
-  EXPECT_EQ(refusal("optimizer=lion"), "options: optimizer 'lion' found, sgd, adam or unknown expected");
+      "options: effective-momentum is for hand-over momentum and memory residual, got hand-over momentum and "
+      "memory momentum");
+  EXPECT_EQ(refusal("optimizer=lion"), "options: optimizer must be sgd, adam or unknown, got 'lion'");
   EXPECT_EQ(refusal("link=1gbit,50us"),
             "options: link is for deterministic runs, which choose by it; others go by the times that they "
             "measure");
   EXPECT_EQ(refusal("deterministic=true compute=-1"), "options: compute must be > 0 s, got -1 s");
-  EXPECT_EQ(refusal("feedback=maybe"), "options: feedback 'maybe' found, true or false expected");
+  EXPECT_EQ(refusal("feedback=maybe"), "options: feedback must be true or false, got 'maybe'");
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ void Typical::load(const NamedNumbers& state) {
   const NumberReader reader("cost model", state);
   const std::vector<double>& samples = reader.numbers("samples", kSamples);
   require(std::ranges::all_of(samples, [](double x) { return x >= 0; }),
-          "cost model: state has a number below 0 for 'samples'");
+          "cost model: 'samples' in the state must be >= 0");
   count_ = reader.index("count", kManySteps);
   std::ranges::copy(samples, samples_.begin());
   find_median();
@@ -69,8 +69,8 @@ CostModel::CostModel(std::size_t ranks, std::size_t entries, std::vector<Payload
                        : "exchange: shared positions need a compressor that picks the same ones on all "
                          "ranks, such as randomk");
     require(!one.only_summed || !route || route == Route::shared,
-            "exchange: ", to_string(route.value_or(Route::dense)),
-            " found; this compressor adds up what it sends: auto or shared expected");
+            "exchange: must be auto or shared, since this compressor adds up what it sends; got ",
+            to_string(route.value_or(Route::dense)));
     compressors_.push_back({.payloads = std::move(one)});
   }
   if (!modelled) return;

@@ -70,12 +70,13 @@ EngineBase::EngineBase(const char* name, const Layout& layout, const std::vector
       told_(layout.segments().size(), 0.0) {
   options_.whole = std::make_shared<const Layout>(layout);
   options_.step.workers = std::make_shared<Workers>(options_.step.threads);
-  require(options_.stored_as.empty() || options_.stored_as.size() == layout.segments().size(), name, ": ",
-          options_.stored_as.size(), " types of gradients found, ", layout.segments().size(), " expected");
+  require(options_.stored_as.empty() || options_.stored_as.size() == layout.segments().size(), name,
+          ": expected ", layout.segments().size(), " types of gradients, got ", options_.stored_as.size());
   std::vector<int> seen(layout.segments().size(), 0);
   for (const Bucket& bucket : buckets) {
     for (const std::size_t s : bucket) {
-      require(s < seen.size(), name, ": bucket with segment ", s, " of ", seen.size());
+      require(s < seen.size(), name, ": segment ", s, " of a bucket is out of range for ", seen.size(),
+              " segments");
       ++seen[s];
     }
     parts_.push_back({.segments = bucket, .entries = layout.part(bucket).entries()});
@@ -135,11 +136,12 @@ std::uint64_t EngineBase::engine_digest() const {
 }
 
 void EngineBase::accept(std::size_t bucket, std::span<float> gradient, std::span<const float> weights) {
-  require(bucket < parts_.size(), name_, ": bucket ", bucket, " of ", parts_.size());
+  require(bucket < parts_.size(), name_, ": bucket ", bucket, " is out of range for ", parts_.size(),
+          " buckets");
   Part& part = parts_[bucket];
-  require(gradient.size() == part.entries, name_, ": bucket ", bucket, " of ", gradient.size(),
-          " entries found, ", part.entries, " expected");
-  require(!part.is_ready, name_, ": bucket ", bucket, " is ready twice in one step");
+  require(gradient.size() == part.entries, name_, ": expected ", part.entries, " entries in bucket ", bucket,
+          ", got ", gradient.size());
+  require(!part.is_ready, name_, ": bucket ", bucket, " became ready twice in one step");
   part.gradient = gradient;
   part.weights = weights;
   part.is_ready = true;
@@ -228,8 +230,8 @@ void EngineBase::rescale(float ratio) {
 // as long again, so it is left alone until the rate has risen by so much that it matters.
 void EngineBase::learning_rates(std::span<const double> rates) {
   constexpr double kMuch = 1.05;
-  require(rates.size() == 1 || rates.size() == rates_.size(), name_, ": ", rates.size(),
-          " learning rates found, 1 or ", rates_.size(), " expected");
+  require(rates.size() == 1 || rates.size() == rates_.size(), name_, ": expected 1 or ", rates_.size(),
+          " learning rates, got ", rates.size());
   if (!options_.hand_over) return;
   for (const Part& part : parts_) {
     Memory& residual = *part.codec->memories()[0];
@@ -308,7 +310,7 @@ void EngineBase::load(const Checkpoint& checkpoint) {
     if (!checkpoint.has(name)) return otherwise;
     std::vector<double> found = checkpoint.numbers(name, rates_.size());
     require(std::ranges::all_of(found, [](double x) { return std::isfinite(x) && x >= 0; }), "checkpoint: '",
-            name, "' holds numbers below 0, infinities or NaN");
+            name, "' contains negative numbers, infinities or NaN");
     return found;
   };
   const std::vector<double> rates = read_rates("learning rates", std::vector<double>(rates_.size()));
@@ -323,7 +325,7 @@ void EngineBase::load(const Checkpoint& checkpoint) {
   // Where the buckets are others than they were, all of them go on from the first one's numbers.
   const double saved = checkpoint.number("codecs");
   require(saved >= 0 && saved <= static_cast<double>(std::max(layout_.segments().size(), parts_.size())),
-          "checkpoint: 'codecs' is ", saved, ", expected a number of buckets");
+          "checkpoint: 'codecs' must be a number of buckets, got ", saved);
   const bool same_number = saved == static_cast<double>(parts_.size());
   std::vector<NamedNumbers> numbers;
   for (std::size_t i = 0; i < parts_.size(); ++i) {
@@ -336,8 +338,8 @@ void EngineBase::load(const Checkpoint& checkpoint) {
     bool any = false;
     for (std::size_t i = 0; i < parts_.size(); ++i) any |= codec(i).memories()[m]->size() > 0;
     const std::string sharing = checkpoint.text("sharing/" + name);
-    require(sharing == to_string(codec(0).memories()[m]->sharing()), "checkpoint: '", name, "' is ", sharing,
-            " there");
+    require(sharing == to_string(codec(0).memories()[m]->sharing()), "checkpoint: '", name, "' must be ",
+            to_string(codec(0).memories()[m]->sharing()), ", got ", sharing);
     memories.push_back(checkpoint.view(name, any ? layout_.entries() : 0));
     require(std::ranges::all_of(memories.back(), [](float x) { return std::isfinite(x); }), "checkpoint: '",
             name, "' holds infinities or NaN");

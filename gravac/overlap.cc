@@ -21,7 +21,7 @@ std::span<const std::byte> take_first(std::span<const std::byte>& run, std::size
   const bool begins = run.size() >= sizeof length;
   if (begins) std::memcpy(&length, run.data(), sizeof length);
   require(begins && length <= run.size() - sizeof length, "exchange: from rank ", rank, ": a payload of ",
-          length, " bytes announced, ", run.size(), " bytes found");
+          length, " bytes and its length do not fit in the ", run.size(), " bytes left");
   const std::span<const std::byte> first = run.subspan(sizeof length, length);
   run = run.subspan(sizeof length + length);
   return first;
@@ -85,7 +85,8 @@ void Overlap::open() {
 }
 
 void Overlap::ready(std::size_t bucket, std::span<float> gradient, std::span<const float> weights) {
-  require(bucket < parts_.size(), "overlap: bucket ", bucket, " of ", parts_.size());
+  require(bucket < parts_.size(), "overlap: bucket ", bucket, " is out of range for ", parts_.size(),
+          " buckets");
   queue_->ready(bucket, [&] {
     accept(bucket, gradient, weights);
     // The mean will have taken the gradient's place by the time the step is known to be good.

@@ -22,14 +22,14 @@ std::vector<float> taken_over(std::span<const Checkpoint> saved, std::size_t ran
 }  // namespace
 
 Checkpoint reshard(std::span<const Checkpoint> saved, std::size_t rank, std::size_t ranks) {
-  require(!saved.empty() && rank < ranks, "reshard: ", saved.size(), " states for rank ", rank, " of ",
-          ranks);
+  require(!saved.empty() && rank < ranks, "reshard: expected at least 1 state and a rank below ", ranks,
+          ", got ", saved.size(), " states and rank ", rank);
   for (std::size_t old = 0; old < saved.size(); ++old) {
     const auto fact = [&](const char* name) { return saved[old].text(std::string("fact/") + name); };
     require(fact("rank") == std::to_string(old) && fact("ranks") == std::to_string(saved.size()),
-            "reshard: state of rank ", fact("rank"), " of ", fact("ranks"), " found, rank ", old, " of ",
-            saved.size(), " expected");
-    require(fact("layout") == saved[0].text("fact/layout"), "reshard: states of different models");
+            "reshard: expected the state of rank ", old, " of ", saved.size(), ", got that of rank ",
+            fact("rank"), " of ", fact("ranks"));
+    require(fact("layout") == saved[0].text("fact/layout"), "reshard: the states belong to different models");
   }
   const auto sharing = [&](const std::string& name) {
     return saved[0].has("sharing/" + name) ? saved[0].text("sharing/" + name) : "";

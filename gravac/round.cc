@@ -415,20 +415,22 @@ std::unique_ptr<Round::State> Round::read(const Checkpoint& checkpoint) const {
   state->compressors = std::max<std::size_t>(options_.compressors.size(), 1);
   each_number(*state, [&]<class Number>(const char* name, Number& number, double limit) {
     const double there = checkpoint.number(std::string("round/") + name);
-    require(there >= 0 && there < limit, "checkpoint: 'round/", name, "' is ", there,
-            ", expected at least 0 and less than ", limit);
+    require(there >= 0 && there < limit, "checkpoint: 'round/", name, "' must be >= 0 and below ", limit,
+            ", got ", there);
     number = static_cast<Number>(there);
   });
   state->costs.load(checkpoint.named_numbers("costs/"));
   state->policy->load(checkpoint.named_numbers("policy/"));
-  require(state->watched_steps <= policy().observe_interval(), "checkpoint: 'round/watched steps' is ",
-          state->watched_steps, ", expected 0 to ", policy().observe_interval());
+  require(state->watched_steps <= policy().observe_interval(),
+          "checkpoint: 'round/watched steps' must be from 0 to ", policy().observe_interval(), ", got ",
+          state->watched_steps);
   const bool watches = state->policy->observes() && state->watched_steps > 0;
   state->watched = checkpoint.floats("watched", watches ? layout_.entries() : 0);
   require(std::ranges::all_of(state->watched, [](float x) { return std::isfinite(x); }),
           "checkpoint: 'watched' holds infinities or NaN");
   const std::string sharing = checkpoint.text("sharing/watched");
-  require(sharing == to_string(kWatchedSharing), "checkpoint: 'watched' is ", sharing, " there");
+  require(sharing == to_string(kWatchedSharing), "checkpoint: 'watched' must be ", to_string(kWatchedSharing),
+          ", got ", sharing);
   return state;
 }
 

@@ -177,7 +177,8 @@ Checkpoint from_python(const py::dict& state) {
     } else {
       const py::buffer_info info = py::reinterpret_borrow<py::buffer>(value).request();
       const auto bytes = static_cast<std::size_t>(info.size * info.itemsize);
-      require(bytes % sizeof(float) == 0, "state: '", name, "' has ", bytes, " bytes, floats expected");
+      require(bytes % sizeof(float) == 0, "state: '", name, "' must hold whole floats, got ", bytes,
+              " bytes");
       checkpoint.add(name, std::span(static_cast<const float*>(info.ptr), bytes / sizeof(float)));
     }
   }
@@ -224,7 +225,7 @@ class Session {
   }
 
   Engine& engine() {
-    require(engine_ != nullptr, "engine: it was lost when buckets were cut anew");
+    require(engine_ != nullptr, "engine: it was lost when the buckets changed");
     return *engine_;
   }
 

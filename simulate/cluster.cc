@@ -26,7 +26,7 @@ double workers_of_node(const Cluster& cluster) {
 }  // namespace
 
 AllReduce all_reduce_from_string(std::string_view name) {
-  require(name == "ring" || name == "tree", "all-reduce: '", name, "' found, ring or tree expected");
+  require(name == "ring" || name == "tree", "all-reduce: must be ring or tree, got '", name, "'");
   return name == "ring" ? AllReduce::ring : AllReduce::tree;
 }
 

@@ -11,8 +11,9 @@ Adam::Adam(std::size_t entries, const AdamOptions& options)
 
 bool Adam::step(std::span<float> weights, std::span<const float> gradient, double learning_rate,
                 const MomentumUse&) {
-  require(weights.size() == gradient.size() && first_.size() == weights.size(), "adam: ", gradient.size(),
-          " gradient entries for ", weights.size(), " weights, ", first_.size(), " expected");
+  require(weights.size() == gradient.size() && first_.size() == weights.size(), "adam: expected ",
+          first_.size(), " gradient entries and weights, got ", gradient.size(), " gradient entries and ",
+          weights.size(), " weights");
   const std::optional<float> clipping = clipping_scale(gradient, options_.clip);
   if (!clipping) return false;
   steps_ += 1;

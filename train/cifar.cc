@@ -22,13 +22,13 @@ void add_records(const std::string& dir, const std::string& name, const Format& 
   const std::string path = find_file(dir, {name, format.folder + "/" + name});
   const std::vector<std::uint8_t> bytes = read_file(path);
   const std::size_t record = format.label_bytes + kPixels;
-  require(!bytes.empty() && bytes.size() % record == 0, "data: ", path, ": ", bytes.size(),
-          " bytes found, a multiple of ", record, " expected");
+  require(!bytes.empty() && bytes.size() % record == 0, "data: ", path, ": expected a multiple of ", record,
+          " bytes, got ", bytes.size());
   for (std::size_t begin = 0; begin < bytes.size(); begin += record) {
     const std::size_t pixels = begin + format.label_bytes;
     const int label = bytes[pixels - 1];
-    require(label < format.classes, "data: ", path, ": label ", label, " at byte ", pixels - 1, ", 0 to ",
-            format.classes - 1, " expected");
+    require(label < format.classes, "data: ", path, ": label at byte ", pixels - 1, " must be from 0 to ",
+            format.classes - 1, ", got ", label);
     images.labels.push_back(label);
     const auto* first = bytes.data() + pixels;
     images.pixels.insert(images.pixels.end(), first, first + kPixels);

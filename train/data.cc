@@ -15,11 +15,12 @@ namespace gravac::train {
 namespace {
 
 void require_sample(std::size_t sample, std::size_t size) {
-  require(sample < size, "data: sample ", sample, " asked for, fewer than ", size, " expected");
+  require(sample < size, "data: sample ", sample, " is out of range for ", size, " samples");
 }
 
 void require_range(std::size_t begin, std::size_t end, std::size_t size) {
-  require(begin <= end && end <= size, "data: test samples ", begin, " to ", end, " asked for of ", size);
+  require(begin <= end && end <= size, "data: test samples ", begin, " to ", end, " are out of range for ",
+          size, " samples");
 }
 
 // Normalised value of a byte: factor * byte + offset.
@@ -151,11 +152,11 @@ class TokenData : public Data {
   TokenData(TokenSet set, std::string_view name, const DataOptions& options)
       : set_(std::move(set)),
         shape_{.kind = Shape::Kind::tokens, .window = options.window, .classes = set_.words} {
-    require(options.window > 0, "data: a window of ", options.window, " tokens, at least 1 expected");
+    require(options.window > 0, "data: window must be at least 1 token, got ", options.window);
     for (const auto* tokens : {&set_.train, &set_.test})
-      require(samples(*tokens) > 0, "data: ", name, ": ", tokens->size(), " tokens to ",
-              tokens == &set_.train ? "train" : "test", " on, at least ", options.window + 1,
-              " expected for a window of ", options.window);
+      require(samples(*tokens) > 0, "data: ", name, ": expected at least ", options.window + 1, " tokens to ",
+              tokens == &set_.train ? "train" : "test", " on for a window of ", options.window, ", got ",
+              tokens->size());
   }
 
   const Shape& shape() const override { return shape_; }
@@ -232,7 +233,7 @@ std::span<const DataInfo> data_sets() {
 std::unique_ptr<Data> make_data(std::string_view name, const DataOptions& options) {
   const DataInfo& info = entry_named(kDataSets, name, "data", "data set");
   require(!info.needs_dir || !options.dir.empty(), "data: '", name,
-          "' is read from files, no folder was given");
+          "' is read from files, but no folder was given");
   return info.make(name, options);
 }
 

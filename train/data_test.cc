@@ -214,15 +214,15 @@ TEST_F(DataFiles, CifarSaysWhatIsWrongWithItsFiles) {
   EXPECT_EQ(complaint("cifar10"), "");
   const Bytes good = record(1, 1);
   write("data_batch_3.bin", good.substr(0, 3072));
-  EXPECT_EQ(complaint("cifar10"),
-            "data: DIR/data_batch_3.bin: 3072 bytes found, a multiple of 3073 expected");
+  EXPECT_EQ(complaint("cifar10"), "data: DIR/data_batch_3.bin: expected a multiple of 3073 bytes, got 3072");
   write("data_batch_3.bin", "");
-  EXPECT_EQ(complaint("cifar10"), "data: DIR/data_batch_3.bin: 0 bytes found, a multiple of 3073 expected");
+  EXPECT_EQ(complaint("cifar10"), "data: DIR/data_batch_3.bin: expected a multiple of 3073 bytes, got 0");
   write("data_batch_3.bin", good + record(12, 1));
-  EXPECT_EQ(complaint("cifar10"), "data: DIR/data_batch_3.bin: label 12 at byte 3073, 0 to 9 expected");
+  EXPECT_EQ(complaint("cifar10"),
+            "data: DIR/data_batch_3.bin: label at byte 3073 must be from 0 to 9, got 12");
   remove("data_batch_3.bin");
   std::filesystem::create_directory(path("data_batch_3.bin"));
-  EXPECT_EQ(complaint("cifar10"), "data: DIR/data_batch_3.bin: a folder found, a file expected");
+  EXPECT_EQ(complaint("cifar10"), "data: DIR/data_batch_3.bin: expected a file, got a folder");
 }
 
 TEST_F(DataFiles, PackedFilesThatAreCutOrDamagedAreNoticed) {
@@ -282,23 +282,24 @@ TEST_F(DataFiles, MnistSaysWhatIsWrongWithItsFiles) {
     write(name, bytes);
     return complaint("mnist");
   };
-  EXPECT_EQ(said(images, "\1\2\3"), "data: DIR/" + images + ": 3 bytes found, a header of 16 expected");
+  EXPECT_EQ(said(images, "\1\2\3"), "data: DIR/" + images + ": expected a header of 16 bytes, got 3");
   EXPECT_EQ(said(images, idx_labels(12)),
-            "data: DIR/" + images + ": magic number 0x801 at byte 0, 0x803 expected");
+            "data: DIR/" + images + ": expected magic number 0x803 at byte 0, got 0x801");
   EXPECT_EQ(said(images, idx_images(12, 28, 1) + "x"),
-            "data: DIR/" + images + ": 9425 bytes found, 9424 expected for 12 images of 28 x 28");
-  EXPECT_EQ(said(images, idx_images(0, 28, 1)),
-            "data: DIR/" + images +
-                ": header announces 0 images of 28 x 28, at least 1 image of at most 256 x 256 expected");
+            "data: DIR/" + images + ": expected 9424 bytes for 12 images of 28 x 28, got 9425");
+  EXPECT_EQ(
+      said(images, idx_images(0, 28, 1)),
+      "data: DIR/" + images +
+          ": expected at least 1 image of at most 256 x 256, but the header announces 0 images of 28 x 28");
   EXPECT_EQ(said(labels, idx_labels(11)),
-            "data: DIR/" + labels + ": header announces 11 labels, 12 expected, one for each image");
+            "data: DIR/" + labels + ": expected 12 labels, one for each image, but the header announces 11");
   EXPECT_EQ(said(labels, idx_labels(12) + "x"),
-            "data: DIR/" + labels + ": 21 bytes found, 20 expected for 12 labels");
+            "data: DIR/" + labels + ": expected 20 bytes for 12 labels, got 21");
   Bytes high = idx_labels(12);
   high[9] = 10;
-  EXPECT_EQ(said(labels, high), "data: DIR/" + labels + ": label 10 at byte 9, 0 to 9 expected");
+  EXPECT_EQ(said(labels, high), "data: DIR/" + labels + ": label at byte 9 must be from 0 to 9, got 10");
   EXPECT_EQ(said("t10k-images-idx3-ubyte", idx_images(3, 32, 1)),
-            "data: DIR: training images are 28 x 28 and test images 32 x 32, one size expected");
+            "data: DIR: training and test images must have the same size, got 28 x 28 and 32 x 32");
 }
 
 TEST_F(DataFiles, WordsAreNumberedByTheTrainingFile) {
@@ -337,18 +338,18 @@ TEST_F(DataFiles, PtbIsAnotherNameForWords) {
 TEST_F(DataFiles, WordsSayWhatIsWrongWithTheirFiles) {
   EXPECT_EQ(complaint("words"), "data: DIR: no ptb.train.txt or train.txt found, plain or packed (.gz, .xz)");
   write("ptb.train.txt", "");
-  EXPECT_EQ(complaint("words"), "data: DIR/ptb.train.txt: empty, text expected");
+  EXPECT_EQ(complaint("words"), "data: DIR/ptb.train.txt: expected text, got an empty file");
   write("ptb.train.txt", "a b c\n");
   EXPECT_EQ(complaint("words"),
             "data: DIR: no ptb.valid.txt or valid.txt or ptb.test.txt or test.txt found, plain or packed "
             "(.gz, .xz)");
   write("ptb.test.txt", "a b\n");
   EXPECT_EQ(complaint("words", {.window = 4}),
-            "data: words: 4 tokens to train on, at least 5 expected for a window of 4");
+            "data: words: expected at least 5 tokens to train on for a window of 4, got 4");
   EXPECT_EQ(complaint("words", {.window = 3}),
-            "data: words: 3 tokens to test on, at least 4 expected for a window of 3");
+            "data: words: expected at least 4 tokens to test on for a window of 3, got 3");
   EXPECT_EQ(complaint("words", {.window = 2}), "");
-  EXPECT_EQ(complaint("words", {.window = 0}), "data: a window of 0 tokens, at least 1 expected");
+  EXPECT_EQ(complaint("words", {.window = 0}), "data: window must be at least 1 token, got 0");
 }
 
 TEST_F(DataFiles, TextIsCutIntoBytesAndItsLastTenthIsForTests) {
@@ -426,7 +427,7 @@ TEST(Data, KnowsItsNames) {
     make_data("cifar10", {});
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "data: 'cifar10' is read from files, no folder was given");
+    EXPECT_STREQ(error.what(), "data: 'cifar10' is read from files, but no folder was given");
   }
 }
 

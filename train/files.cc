@@ -20,12 +20,12 @@ using Bytes = std::vector<std::uint8_t>;
 constexpr std::size_t kPiece = 1 << 18;  // bytes that one call decompresses
 
 Bytes read_plain(const std::string& path) {
-  require(!std::filesystem::is_directory(path), "data: ", path, ": a folder found, a file expected");
+  require(!std::filesystem::is_directory(path), "data: ", path, ": expected a file, got a folder");
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   require(file.is_open(), "data: ", path, ": cannot be opened");
   Bytes bytes(static_cast<std::size_t>(file.tellg()));
   file.seekg(0).read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  require(file.good() || bytes.empty(), "data: ", path, ": ", file.gcount(), " of ", bytes.size(),
+  require(file.good() || bytes.empty(), "data: ", path, ": only ", file.gcount(), " of ", bytes.size(),
           " bytes could be read");
   return bytes;
 }
@@ -33,11 +33,12 @@ Bytes read_plain(const std::string& path) {
 // Decompresses piece by piece, since a .gz file does not say reliably how long its contents are (the
 // length in its trailer is modulo 4 GiB, and of the last stream only). zlib's counters are 32 bits wide.
 Bytes unpack_gzip(const std::string& path, Bytes packed) {
-  require(packed.size() <= std::numeric_limits<uInt>::max(), "data: ", path, ": ", packed.size(),
-          " bytes found, fewer than 4 GiB expected");
+  require(packed.size() <= std::numeric_limits<uInt>::max(), "data: ", path,
+          ": expected fewer than 4 GiB, got ", packed.size(), " bytes");
   z_stream stream{};
   // 16 more than the window bits: zlib is to expect a gzip header.
-  require(inflateInit2(&stream, MAX_WBITS + 16) == Z_OK, "data: ", path, ": no memory to unpack it");
+  require(inflateInit2(&stream, MAX_WBITS + 16) == Z_OK, "data: ", path,
+          ": out of memory while unpacking it");
   const std::unique_ptr<z_stream, int (*)(z_stream*)> end(&stream, inflateEnd);  // also when we throw
   stream.next_in = packed.data();
   stream.avail_in = static_cast<uInt>(packed.size());
@@ -63,7 +64,7 @@ Bytes unpack_xz(const std::string& path, const Bytes& packed) {
   lzma_stream stream = LZMA_STREAM_INIT;
   require(
       lzma_stream_decoder(&stream, std::numeric_limits<std::uint64_t>::max(), LZMA_CONCATENATED) == LZMA_OK,
-      "data: ", path, ": no memory to unpack it");
+      "data: ", path, ": out of memory while unpacking it");
   const std::unique_ptr<lzma_stream, void (*)(lzma_stream*)> end(&stream, lzma_end);
   stream.next_in = packed.data();
   stream.avail_in = packed.size();

@@ -190,8 +190,7 @@ std::string set_aside(const std::string& folder, const std::string& ending) {
 
 CheckpointFolder::CheckpointFolder(std::string dir, std::size_t rank, std::size_t ranks)
     : dir_(std::move(dir)), rank_(rank), ranks_(ranks) {
-  require(rank < ranks, "checkpoints: rank ", rank, " of ", ranks,
-          " ranks found, a rank below that expected");
+  require(rank < ranks, "checkpoints: rank ", rank, " is out of range for ", ranks, " ranks");
 }
 
 std::uint64_t CheckpointFolder::save(const RunIdentity& saved_by, std::uint64_t step, Checkpoint state) {

@@ -116,7 +116,7 @@ std::string refusal(const Damage& damage) {
 
 TEST(CheckpointFolder, RefusesDamageByFileAndReason) {
   EXPECT_EQ(refusal([](std::string& bytes) { bytes.clear(); }),
-            "checkpoint: 0 bytes found, at least 16 expected");
+            "checkpoint: expected at least 16 bytes, got 0");
   EXPECT_EQ(refusal([](std::string& bytes) { bytes.pop_back(); }),
             "checkpoint: truncated or damaged: its checksum does not match");
   EXPECT_EQ(refusal([](std::string& bytes) { bytes[bytes.size() / 2] ^= 4; }),
@@ -124,7 +124,7 @@ TEST(CheckpointFolder, RefusesDamageByFileAndReason) {
   EXPECT_EQ(refusal([](std::string& bytes) { bytes = "PK\3\4, or so it seems to be"; }),
             "checkpoint: these bytes are not a GraVAC checkpoint");
   EXPECT_EQ(refusal([](std::string& bytes) { bytes[4] = 9; }),
-            "checkpoint: version 9 found, 1 is the latest known here");
+            "checkpoint: expected version 1 or older, got 9");
 }
 
 std::string text_of(const std::vector<std::byte>& bytes) {

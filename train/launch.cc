@@ -49,8 +49,8 @@ class LauncherVariables {
   std::size_t parse(const std::string& name, const std::string& value) const {
     std::size_t result = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    require(error == std::errc() && end == value.data() + value.size(), source_, ": ", name, " '", value,
-            "' found, a whole number expected");
+    require(error == std::errc() && end == value.data() + value.size(), source_, ": ", name,
+            " must be a whole number, got '", value, "'");
     return result;
   }
   const std::string& source() const { return source_; }
@@ -62,11 +62,11 @@ class LauncherVariables {
 
 Place checked(Place place, const LauncherVariables& set) {
   place.source = set.source();
-  require(place.rank < place.size, place.source, ": rank ", place.rank, " of ", place.size,
-          " workers found, a rank below the number of workers expected");
+  require(place.rank < place.size, place.source, ": rank ", place.rank, " is out of range for ", place.size,
+          " workers");
   require(place.local_rank < place.local_size && place.local_size <= place.size, place.source,
-          ": local rank ", place.local_rank, " among ", place.local_size, " workers on this machine and ",
-          place.size, " in all found, which contradict each other");
+          ": local rank ", place.local_rank, ", ", place.local_size, " workers on this machine and ",
+          place.size, " in all contradict each other");
   return place;
 }
 
@@ -74,8 +74,8 @@ void add_master(const LauncherVariables& set, Place& place) {
   place.master_address = set.text("MASTER_ADDR");
   const std::size_t port = set.number("MASTER_PORT");
   // torchrun may listen on MASTER_PORT itself, so that rank 0 uses the next port.
-  require(port >= 1 && port <= 65534, set.source(), ": MASTER_PORT ", port,
-          " found, 1 to 65534 expected, since workers meet on the next port");
+  require(port >= 1 && port <= 65534, set.source(),
+          ": MASTER_PORT must be from 1 to 65534, since workers meet on the next port, got ", port);
   place.master_port = static_cast<std::uint16_t>(port);
 }
 

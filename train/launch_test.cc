@@ -103,21 +103,19 @@ TEST(Launch, AnIncompleteSetIsAnErrorThatNamesWhatIsMissing) {
 TEST(Launch, ContradictionsAreRefused) {
   Map map = kTorchrun;
   map["RANK"] = "8";
-  EXPECT_EQ(refusal(map), "torchrun: rank 8 of 8 workers found, a rank below the number of workers expected");
+  EXPECT_EQ(refusal(map), "torchrun: rank 8 is out of range for 8 workers");
   map["RANK"] = "five";
-  EXPECT_EQ(refusal(map), "torchrun: RANK 'five' found, a whole number expected");
+  EXPECT_EQ(refusal(map), "torchrun: RANK must be a whole number, got 'five'");
   map["RANK"] = "-1";
-  EXPECT_EQ(refusal(map), "torchrun: RANK '-1' found, a whole number expected");
+  EXPECT_EQ(refusal(map), "torchrun: RANK must be a whole number, got '-1'");
   map["RANK"] = "0";
   map["LOCAL_RANK"] = "4";
-  EXPECT_EQ(
-      refusal(map),
-      "torchrun: local rank 4 among 4 workers on this machine and 8 in all found, which contradict each "
-      "other");
+  EXPECT_EQ(refusal(map),
+            "torchrun: local rank 4, 4 workers on this machine and 8 in all contradict each other");
   map["LOCAL_RANK"] = "0";
   map["MASTER_PORT"] = "70000";
   EXPECT_EQ(refusal(map),
-            "torchrun: MASTER_PORT 70000 found, 1 to 65534 expected, since workers meet on the next port");
+            "torchrun: MASTER_PORT must be from 1 to 65534, since workers meet on the next port, got 70000");
 }
 
 TEST(Launch, SlurmTellsHowManyTasksEachNodeHas) {
@@ -132,7 +130,7 @@ TEST(Launch, SlurmTellsHowManyTasksEachNodeHas) {
   for (const char* bad : {"(x", "4(x", "4(x)", "x", "4(x2", "-1", "4,,"}) {
     map["SLURM_TASKS_PER_NODE"] = bad;
     map["SLURM_NODEID"] = "1";
-    EXPECT_EQ(refusal(map).find("slurm: SLURM_TASKS_PER_NODE '"), 0u) << bad << ": " << refusal(map);
+    EXPECT_EQ(refusal(map).find("slurm: SLURM_TASKS_PER_NODE must be "), 0u) << bad << ": " << refusal(map);
   }
 }
 

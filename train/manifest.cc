@@ -43,7 +43,7 @@ std::string to_text(const Manifest& manifest) {
 Manifest manifest_from_text(const std::string& text) try {
   const auto json = nlohmann::json::parse(text);
   const auto format = json.at("format").get<int>();
-  require(format == kFormat, "manifest: format ", format, " is not supported here, only ", kFormat);
+  require(format == kFormat, "manifest: expected format ", kFormat, ", got ", format);
   Manifest manifest = {.saved_by = {.run = json.at("run").get<std::string>(),
                                     .attempt = json.at("attempt").get<std::uint64_t>()},
                        .step = json.at("step").get<std::uint64_t>()};
@@ -51,8 +51,9 @@ Manifest manifest_from_text(const std::string& text) try {
     manifest.digests.push_back(from_hexadecimal(digest.get<std::string>()));
   }
   const auto ranks = json.at("ranks").get<std::size_t>();
-  require(ranks > 0 && ranks == manifest.ranks(), "manifest: has ", manifest.ranks(), " digests for ", ranks,
-          " ranks");
+  require(ranks > 0 && ranks == manifest.ranks(),
+          "manifest: expected at least 1 rank and a digest for each rank, got ", ranks, " ranks and ",
+          manifest.ranks(), " digests");
   return manifest;
 } catch (const nlohmann::json::exception&) {
   throw Error("manifest: truncated or damaged");

@@ -37,8 +37,9 @@ TEST(Manifest, RefusesWhatIsDamaged) {
     changed.replace(changed.find(old), old.size(), now);
     return error_of([&] { manifest_from_text(changed); });
   };
-  EXPECT_EQ(with("\"format\":1", "\"format\":2"), "manifest: format 2 is not supported here, only 1");
-  EXPECT_EQ(with("\"ranks\":3", "\"ranks\":4"), "manifest: has 3 digests for 4 ranks");
+  EXPECT_EQ(with("\"format\":1", "\"format\":2"), "manifest: expected format 1, got 2");
+  EXPECT_EQ(with("\"ranks\":3", "\"ranks\":4"),
+            "manifest: expected at least 1 rank and a digest for each rank, got 4 ranks and 3 digests");
   EXPECT_EQ(with("\"step\":", "\"stop\":"), "manifest: truncated or damaged");
   EXPECT_EQ(with("\"0000000000000000\"", "\"000000000000000\""),
             "manifest: '000000000000000' is not a digest");

@@ -34,10 +34,10 @@ std::span<const ModelInfo> models() {
 
 std::shared_ptr<Model> make_model(std::string_view name, const Shape& shape) {
   const ModelInfo& model = entry_named(kModels, name, "models", "model");
-  require(model.reads == shape.kind, "models: ", name, " reads ", word(model.reads), ", the data set holds ",
-          word(shape.kind));
+  require(model.reads == shape.kind, "models: ", name, " reads ", word(model.reads),
+          ", but the data set holds ", word(shape.kind));
   require(shape.kind == tokens || std::min(shape.height, shape.width) >= model.side, "models: ", name,
-          " reads images from ", model.side, "x", model.side, " up, the data set's are ", shape.height, "x",
+          " needs images of at least ", model.side, "x", model.side, ", got ", shape.height, "x",
           shape.width);
   return model.make(shape);
 }

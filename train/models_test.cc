@@ -102,9 +102,9 @@ TEST(Models, RefuseAnUnknownName) {
 }
 
 TEST(Models, RefuseDataThatDoesNotFit) {
-  EXPECT_EQ(refusal("lstm-200", kCifar), "models: lstm-200 reads tokens, the data set holds images");
-  EXPECT_EQ(refusal("mlp", kLetters), "models: mlp reads images, the data set holds tokens");
-  EXPECT_EQ(refusal("vgg16", kMnist), "models: vgg16 reads images from 32x32 up, the data set's are 28x28");
+  EXPECT_EQ(refusal("lstm-200", kCifar), "models: lstm-200 reads tokens, but the data set holds images");
+  EXPECT_EQ(refusal("mlp", kLetters), "models: mlp reads images, but the data set holds tokens");
+  EXPECT_EQ(refusal("vgg16", kMnist), "models: vgg16 needs images of at least 32x32, got 28x28");
 }
 
 TEST(Transformer, RefusesAWindowLongerThanItsOwn) {

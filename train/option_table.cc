@@ -161,7 +161,7 @@ std::string range_of(const OptionInfo& option) {
     return kind + " from " + shortest(option.least) + " to " + shortest(option.most);
   }
   std::string range = kind + (option.above_least ? " above " : " of at least ") + shortest(option.least);
-  if (bounded) range += (option.below_most ? " and below " : ", at most ") + shortest(option.most);
+  if (bounded) range += (option.below_most ? " and below " : " and at most ") + shortest(option.most);
   return range;
 }
 
@@ -173,7 +173,7 @@ double checked_number(const OptionInfo& option, const std::string& text, const s
                     (option.most >= 1e15 || *value <= option.most) &&
                     !(option.above_least && *value == option.least) &&
                     !(option.below_most && *value == option.most);
-  require(good, source, ": '", text, "' found, ", range_of(option), " expected");
+  require(good, source, " must be ", range_of(option), ", got '", text, "'");
   return *value;
 }
 
@@ -203,12 +203,12 @@ std::vector<std::string> split(std::string_view text, char separator) {
 std::string canonical(const OptionInfo& option, const std::string& value, const std::string& source) {
   switch (option.kind) {
     case text:
-      require(!value.empty(), source, ": nothing found, ", option.value, " expected");
+      require(!value.empty(), source, ": expected ", option.value, ", got nothing");
       return value;
     case choice: {
       const auto choices = choices_of(option);
-      require(std::find(choices.begin(), choices.end(), value) != choices.end(), source, ": '", value,
-              "' found, ", either(choices), " expected");
+      require(std::find(choices.begin(), choices.end(), value) != choices.end(), source, " must be ",
+              either(choices), ", got '", value, "'");
       return value;
     }
     case count:
@@ -226,8 +226,8 @@ std::string canonical(const OptionInfo& option, const std::string& value, const 
     }
     case flag:
       if (value == "true" || value == "1" || value == "on" || value == "yes") return "true";
-      require(value == "false" || value == "0" || value == "off" || value == "no", source, ": '", value,
-              "' found, true or false expected");
+      require(value == "false" || value == "0" || value == "off" || value == "no", source,
+              " must be true or false, got '", value, "'");
       return "false";
   }
   return value;

@@ -78,18 +78,19 @@ TrainOptions::Emulate emulate_of(const Setting& setting) {
     const std::size_t equals = std::min(part.find('='), part.size());
     const std::string name = part.substr(0, equals);
     require(std::find(std::begin(kParts), std::end(kParts), name) != std::end(kParts) && equals < part.size(),
-            setting.source, ": '", part,
-            "' found, workers=N,link=RATE/DELAY,compute=TIME and optionally compress=TIME expected");
+            setting.source,
+            ": expected workers=N,link=RATE/DELAY,compute=TIME and optionally compress=TIME, got '", part,
+            "'");
     require(parts.emplace(name, part.substr(equals + 1)).second, setting.source, ": ", name,
             " is given twice");
   }
   for (const char* needed : {"workers", "link", "compute"}) {
-    require(parts.contains(needed), setting.source, ": no ", needed, "= in '", setting.value,
-            "' found, workers=N,link=RATE/DELAY,compute=TIME expected");
+    require(parts.contains(needed), setting.source, ": there is no ", needed, "= in '", setting.value,
+            "'; expected workers=N,link=RATE/DELAY,compute=TIME");
   }
   const auto workers = read<std::int64_t>(parts["workers"]);
-  require(workers && *workers >= 1 && *workers <= 4096, setting.source, ": workers '", parts["workers"],
-          "' found, a whole number from 1 to 4096 expected");
+  require(workers && *workers >= 1 && *workers <= 4096, setting.source,
+          ": workers must be a whole number from 1 to 4096, got '", parts["workers"], "'");
   return {.workers = static_cast<std::size_t>(*workers),
           .link = link_of(parts["link"], setting.source),
           .compute_seconds = seconds_from_string(parts["compute"], setting.source),
@@ -104,11 +105,11 @@ TrainOptions::Until until_of(const Setting& setting) {
   const std::string number = setting.value.substr(std::min(equals + 1, setting.value.size()));
   const double value = read<double>(number).value_or(std::nan(""));
   const bool share = metric == "top1" || metric == "top5";
-  require((share || metric == "ppl") && !std::isnan(value), setting.source, ": '", setting.value,
-          "' found, top1=SHARE, top5=SHARE or ppl=VALUE expected");
-  require(share ? value > 0 && value <= 1 : value >= 1 && std::isfinite(value), setting.source, ": '",
-          setting.value, "' found, ", share ? "a share above 0, at most 1" : "a perplexity of at least 1",
-          " expected");
+  require((share || metric == "ppl") && !std::isnan(value), setting.source,
+          " must be top1=SHARE, top5=SHARE or ppl=VALUE, got '", setting.value, "'");
+  require(share ? value > 0 && value <= 1 : value >= 1 && std::isfinite(value), setting.source, " must be ",
+          share ? "a share above 0 and at most 1" : "a perplexity of at least 1", ", got '", setting.value,
+          "'");
   return {.metric = metric, .value = value};
 }
 
@@ -145,8 +146,8 @@ void set_optimizer_defaults(Checked& in) {
     in.set_default("weight-decay", one.weight_decay);
   }
   const auto refuse = [&](std::string_view name) {
-    throw Error(in.quote(name) + " is for --optimizer " + (sgd ? "adam or adamw" : "sgd") + ", " +
-                in.quote("optimizer") + " found");
+    throw Error(in.quote(name) + " is for --optimizer " + (sgd ? "adam or adamw" : "sgd") + ", not " +
+                in.quote("optimizer"));
   };
   for (const auto& [name, value] : kSgdOnly) {
     if (sgd) in.set_default(name, value);
@@ -167,18 +168,18 @@ void check_data(const Checked& in, const Catalog& catalog) {
   const Known& model = known(catalog.models, in["model"], "model");
   const Known& data = known(catalog.data, in["data"], "data set");
   const char* const kinds[] = {"images", "text"};
-  require(model.text == data.text, in.quote("model"), " is made for ", kinds[model.text], ", ",
+  require(model.text == data.text, in.quote("model"), " is made for ", kinds[model.text], ", but ",
           in.quote("data"), " holds ", kinds[data.text]);
   require(!data.needs_files || in.has("data-dir"), in.quote("data"),
           " needs --data-dir, the folder with its files");
-  require(data.needs_files || !in.has("data-dir"), in.quote("data-dir"), " found, but ", in.quote("data"),
+  require(data.needs_files || !in.has("data-dir"), in.quote("data-dir"), " was given, but ", in.quote("data"),
           " is built in and reads no files");
-  require(!in.has("skew") || !data.text, in.quote("skew"), " needs labelled images, ", in.quote("data"),
+  require(!in.has("skew") || !data.text, in.quote("skew"), " needs labelled images, but ", in.quote("data"),
           " is text");
   if (in.has("until")) {
     const bool perplexity = until_of(in["until"]).metric == "ppl";
-    require(perplexity == data.text, in.quote("until"), " found, but ", in.quote("data"), " is measured by ",
-            data.text ? "ppl" : "top1 and top5");
+    require(perplexity == data.text, in.quote("until"), " was given, but ", in.quote("data"),
+            " is measured by ", data.text ? "ppl" : "top1 and top5");
   }
 }
 
@@ -186,7 +187,7 @@ void check_data(const Checked& in, const Catalog& catalog) {
 void check_workers(const Checked& in) {
   const bool mpi = in.text("backend") == "mpi";
   require(!(mpi && in.has("workers")), in.quote("workers"), " starts workers over Gloo; with ",
-          in.quote("backend"), " start them by mpirun -n ", in.text("workers"));
+          in.quote("backend"), " start them with mpirun -n ", in.text("workers"));
   require(!(mpi && in.has("interface")), in.quote("interface"), " is for --backend gloo, not mpi");
   if (!in.has("emulate")) return;
   const auto forbid = [&](bool given, std::string_view other) {
@@ -206,9 +207,9 @@ void check_training(const Checked& in) {
   require(!(momentum_memory && in.on("nesterov")), in.quote("memory"),
           " applies the momentum itself and has no Nesterov variant; leave ", in.source("nesterov"), " out");
   require(!in.on("nesterov") || in.number("momentum") > 0, in.source("nesterov"),
-          " needs a momentum above 0, ", in.quote("momentum"), " found");
+          " needs a momentum above 0, got ", in.quote("momentum"));
   require(!(in.has("steps") && in.has("epochs")), in.quote("steps"), " and ", in.quote("epochs"),
-          " found, one of the two expected");
+          " cannot be combined; give one of them");
   require(!in.has("steps") || in.count("warmup") <= in.count("steps"), in.quote("warmup"),
           " is longer than the run, ", in.quote("steps"));
   require(in.has("out") || in.text("resume") == "false", in.source("resume"),
@@ -217,8 +218,8 @@ void check_training(const Checked& in) {
           " needs --out, the folder for the checkpoints");
   const auto shares = split(in.text("decay-at"), ',');
   for (std::size_t i = 1; i < shares.size(); ++i) {
-    require(*read<double>(shares[i - 1]) < *read<double>(shares[i]), in.source("decay-at"), ": '",
-            in.text("decay-at"), "' found, rising shares expected");
+    require(*read<double>(shares[i - 1]) < *read<double>(shares[i]), in.source("decay-at"),
+            " must be ascending shares, got '", in.text("decay-at"), "'");
   }
 }
 
@@ -329,7 +330,7 @@ double seconds_from_string(const std::string& text, const std::string& source) {
   for (const auto& [unit, seconds] : kUnits) {
     if (value && *value >= 0 && std::isfinite(*value) && text.substr(digits) == unit) return *value * seconds;
   }
-  throw Error(source + ": '" + text + "' found, a time such as 60ms expected");
+  throw Error(source + ": expected a time such as 60ms, got '" + text + "'");
 }
 
 bool TrainOptions::momentum_memory() const {

@@ -64,7 +64,7 @@ pid_t start_process(Process process, const sigset_t& mask) {
   std::vector<char*> arguments = pointers(process.arguments), environment = pointers(process.environment);
   const pid_t parent = getpid(), child = fork();
   if (child == 0) become(process, arguments.data(), environment.data(), parent, mask);
-  require(child > 0, "launch: no process can be started: ", std::strerror(errno));
+  require(child > 0, "launch: cannot start a process: ", std::strerror(errno));
   return child;
 }
 

@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 Json parsed(const std::string& text, const std::string& where) {
   Json json = Json::parse(text, nullptr, false);
-  require(json.is_object(), where, ": no JSON object found");
+  require(json.is_object(), where, ": expected a JSON object");
   return json;
 }
 
@@ -29,7 +29,7 @@ std::ifstream opened(const std::string& path) {
   std::ifstream file(path);
   std::error_code ignored;
   require(file.good() && std::filesystem::is_regular_file(path, ignored), "run: '", path,
-          "' cannot be read; a folder that gravac train --out has written is expected");
+          "' cannot be read; give a folder written by gravac train --out");
   return file;
 }
 
@@ -63,8 +63,7 @@ void read_steps(const std::string& path, Recorded& run) {
     run.entries = static_cast<std::size_t>(number(json, "entries", 0));
     run.effective_steps = number(json, "effective_steps", static_cast<double>(number_of_line));
   }
-  require(run.steps.size() >= 4, "run: ", run.steps.size(), " steps found in ", path,
-          ", at least 4 expected");
+  require(run.steps.size() >= 4, "run: expected at least 4 steps in ", path, ", got ", run.steps.size());
   run.steps.erase(run.steps.begin(), run.steps.begin() + static_cast<std::ptrdiff_t>(run.steps.size() / 2));
 }
 

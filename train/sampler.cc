@@ -100,26 +100,25 @@ std::vector<std::uint32_t> skewed_shard(std::span<const std::int64_t> labels, st
 Sampler::Sampler(std::size_t samples, std::span<const std::int64_t> labels, std::size_t rank,
                  std::size_t ranks, std::uint64_t seed, std::optional<double> alpha)
     : samples_(samples), rank_(rank), ranks_(ranks), seed_(seed), skewed_(alpha.has_value()) {
-  require(rank < ranks, "sampler: rank ", rank, " of ", ranks, " ranks found, a rank below that expected");
-  require(samples <= std::numeric_limits<std::uint32_t>::max(), "sampler: ", samples,
-          " samples, fewer than 2^32 expected");
+  require(rank < ranks, "sampler: rank ", rank, " is out of range for ", ranks, " ranks");
+  require(samples <= std::numeric_limits<std::uint32_t>::max(),
+          "sampler: expected fewer than 2^32 samples, got ", samples);
   if (!skewed_) {
     deck_.resize(samples);
     std::iota(deck_.begin(), deck_.end(), 0u);
     return;
   }
-  require(std::isfinite(*alpha) && *alpha > 0, "sampler: alpha ", *alpha,
-          " found, a number above 0 expected");
-  require(labels.size() == samples, "sampler: ", labels.size(), " labels for ", samples,
-          " samples found, one for each sample expected for a label skew");
+  require(std::isfinite(*alpha) && *alpha > 0, "sampler: alpha must be finite and above 0, got ", *alpha);
+  require(labels.size() == samples, "sampler: a label skew needs a label for each of ", samples,
+          " samples, got ", labels.size());
   deck_ = skewed_shard(labels, rank, ranks, seed, *alpha);
 }
 
 std::size_t Sampler::steps_per_epoch(std::size_t size) const {
-  require(size > 0, "sampler: a batch of 0 samples found, at least 1 expected");
+  require(size > 0, "sampler: batch must be at least 1 sample, got 0");
   const std::size_t steps = samples_ / ranks_ / size;
-  require(steps > 0, "sampler: ", samples_, " samples found, which is ", samples_ / ranks_, " for each of ",
-          ranks_, " ranks, at least ", size, " expected for one batch");
+  require(steps > 0, "sampler: ", samples_, " samples are too few for a batch of ", size, " on each of ",
+          ranks_, " ranks");
   return steps;
 }
 

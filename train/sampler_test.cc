@@ -169,19 +169,18 @@ TEST(Sampler, SkewsTheMoreTheSmallerAlphaIs) {
 
 TEST(Sampler, SaysWhatItNeeds) {
   const auto labels = some_labels(100);
-  EXPECT_EQ(
-      message_of([&] { Sampler(100, labels, 0, 4, 1).steps_per_epoch(32); }),
-      "sampler: 100 samples found, which is 25 for each of 4 ranks, at least 32 expected for one batch");
+  EXPECT_EQ(message_of([&] { Sampler(100, labels, 0, 4, 1).steps_per_epoch(32); }),
+            "sampler: 100 samples are too few for a batch of 32 on each of 4 ranks");
   EXPECT_EQ(message_of([&] { Sampler(0, {}, 0, 1, 1).steps_per_epoch(1); }),
-            "sampler: 0 samples found, which is 0 for each of 1 ranks, at least 1 expected for one batch");
+            "sampler: 0 samples are too few for a batch of 1 on each of 1 ranks");
   EXPECT_EQ(message_of([&] { Sampler(100, labels, 0, 4, 1).steps_per_epoch(0); }),
-            "sampler: a batch of 0 samples found, at least 1 expected");
+            "sampler: batch must be at least 1 sample, got 0");
   EXPECT_EQ(message_of([&] { Sampler(100, {}, 0, 4, 1, 0.5); }),
-            "sampler: 0 labels for 100 samples found, one for each sample expected for a label skew");
+            "sampler: a label skew needs a label for each of 100 samples, got 0");
   EXPECT_EQ(message_of([&] { Sampler(100, labels, 0, 4, 1, 0.0); }),
-            "sampler: alpha 0 found, a number above 0 expected");
+            "sampler: alpha must be finite and above 0, got 0");
   EXPECT_EQ(message_of([&] { Sampler(100, labels, 4, 4, 1); }),
-            "sampler: rank 4 of 4 ranks found, a rank below that expected");
+            "sampler: rank 4 is out of range for 4 ranks");
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ void add_file(Settings& settings, const std::string& path) {
     const auto value = text_of(node);
     // decay-at is the only option that is a list.
     require(value && !(node.is_array() && name != "decay-at"), name, " in ", path,
-            ": a table, list or date found, a plain value expected");
+            ": expected a plain value, got a table, list or date");
     found.emplace(name, Setting{*value, name + " in " + path});
   }
   add(settings, std::move(found));

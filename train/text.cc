@@ -33,7 +33,7 @@ std::string_view as_text(const std::vector<std::uint8_t>& bytes) {
 
 std::vector<std::uint8_t> read_text_file(const std::string& path) {
   std::vector<std::uint8_t> bytes = read_file(path);
-  require(!bytes.empty(), "data: ", path, ": empty, text expected");
+  require(!bytes.empty(), "data: ", path, ": expected text, got an empty file");
   return bytes;
 }
 

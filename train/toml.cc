@@ -21,8 +21,8 @@ std::string shortest(double value) {
 toml::table parse_toml(const std::string& path, const std::string& source) {
   std::ifstream file(path);
   std::error_code ignored;  // a folder opens like a file and must be refused by itself
-  require(file.good() && !std::filesystem::is_directory(path, ignored), source, ": '", path,
-          "' found, a file that can be read expected");
+  require(file.good() && !std::filesystem::is_directory(path, ignored), source,
+          ": expected a readable file, got '", path, "'");
   try {
     return toml::parse(file);
   } catch (const toml::parse_error& error) {

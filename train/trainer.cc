@@ -63,8 +63,8 @@ void each_number_of(One& evaluation, const Visit& visit) {
 template <class Number>
 Number number_in(const Checkpoint& state, const std::string& name) {
   const double number = state.number(name);
-  require(!std::is_integral_v<Number> || (number >= 0 && number < kManySteps), "checkpoint: '", name, "' is ",
-          number, ", expected a number of steps");
+  require(!std::is_integral_v<Number> || (number >= 0 && number < kManySteps), "checkpoint: '", name,
+          "' must be a number of steps, got ", number);
   return static_cast<Number>(number);
 }
 
@@ -306,8 +306,8 @@ Checkpoint Trainer::save() {
 
 // Throws Error unless the state was saved with our options, those that a run may change apart.
 void Trainer::require_options(const Checkpoint& state) const {
-  require(state.text("trainer state") == kStateFormat, "checkpoint: its trainer state has format ",
-          state.text("trainer state"), ", expected ", kStateFormat);
+  require(state.text("trainer state") == kStateFormat, "checkpoint: expected trainer state of format ",
+          kStateFormat, ", got ", state.text("trainer state"));
   for (const auto& [name, value] : options_.fixed) {
     const std::string there = state.text("option/" + name);
     require(there == value, "checkpoint: ", name, " is ", there, " there and ", value, " here");

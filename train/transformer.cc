@@ -90,8 +90,8 @@ class Transformer : public Model {
 
   torch::Tensor forward(const torch::Tensor& input) override {
     const std::int64_t window = input.size(1);
-    require(window <= positions_.size(0), "models: transformer was made for windows of ", positions_.size(0),
-            " tokens, one of ", window, " arrived");
+    require(window <= positions_.size(0), "models: transformer was made for windows of up to ",
+            positions_.size(0), " tokens, got ", window);
     torch::Tensor stream = words_->forward(input) + positions_.narrow(0, 0, window);
     const torch::Tensor mask = causal_mask(window);
     for (const auto& layer : layers_) stream = layer->forward(stream, mask);
@@ -115,7 +115,7 @@ class Transformer : public Model {
 }  // namespace
 
 std::shared_ptr<Model> make_transformer(const Shape& shape) {
-  require(shape.window > 0, "models: transformer needs a window, the data set's is ", shape.window);
+  require(shape.window > 0, "models: transformer needs a window of at least 1 token, got ", shape.window);
   return std::make_shared<Transformer>(shape.classes, shape.window);
 }
 

@@ -110,12 +110,12 @@ class File {
                                                  "seeds", "target", "target-margin"};
     for (const auto& [key, node] : in_order(root_)) {
       require(std::ranges::find(known, key) != known.end(), path_, ": no such key ", suggestion(key, known),
-              " Options of gravac train belong into [base], [tasks.NAME] or [variants.NAME]");
+              " Options of gravac train belong in [base], [tasks.NAME] or [variants.NAME]");
     }
   }
 
   const toml::table& table_of(const toml::node& node, const std::string& name) const {
-    require(node.is_table(), path_, ": ", name, " is no table; [", name, "] expected");
+    require(node.is_table(), path_, ": ", name, " must be a table, [", name, "]");
     return *node.as_table();
   }
   const toml::table& table_at(const std::string& key) const { return table_of(*root_.get(key), key); }
@@ -134,7 +134,7 @@ class File {
       const std::set<std::string> different(seeds.begin(), seeds.end());
       if (seeds.size() == list->size() && !seeds.empty() && different.size() == seeds.size()) return seeds;
     }
-    throw Error("seeds in " + path_ + ": a list of different whole numbers expected, such as [1, 2]");
+    throw Error("seeds in " + path_ + " must be a list of different whole numbers, such as [1, 2]");
   }
 
   // The options of a table. `where` names it in messages.
@@ -155,7 +155,7 @@ class File {
     const auto add = [&](const toml::node& one) {
       const auto text = train::text_of(one);
       const bool list = one.is_array() && name != "decay-at";
-      require(text && !list, source, ": a plain value or a list of them expected");
+      require(text && !list, source, " must be a plain value or a list of them");
       values.push_back({*text, source});
     };
     const toml::array* list = node.as_array();
@@ -163,7 +163,7 @@ class File {
         list != nullptr && (name != "decay-at" || (!list->empty() && list->front().is_array()));
     if (!several) add(node);
     if (several) list->for_each([&](const toml::node& one) { add(one); });
-    require(!values.empty(), source, ": an empty list found");
+    require(!values.empty(), source, " must not be an empty list");
     return values;
   }
 
@@ -223,7 +223,7 @@ class File {
       const Choices choices = choices_of(table_of(*node, "variants." + name), "variant '" + name + "'");
       for (Combination& one : combinations(name, choices)) variants.push_back(std::move(one));
     }
-    require(!variants.empty(), path_, ": no variants found; a table [variants.NAME] for each expected");
+    require(!variants.empty(), path_, ": there are no variants; give each a table [variants.NAME]");
     check_names(variants, "variants");
     return variants;
   }
@@ -234,8 +234,8 @@ class File {
     std::map<std::string, std::string> folders;
     for (const Named& one : all) {
       const std::string folder = folder_name(one.name);
-      require(!folder.empty(), path_, ": '", one.name, "' found among the ", kind,
-              ", a name with letters expected");
+      require(!folder.empty(), path_, ": names of ", kind, " must contain letters or digits, got '", one.name,
+              "'");
       const auto [before, added] = folders.emplace(folder, one.name);
       require(added, path_, ": the ", kind, " '", before->second, "' and '", one.name,
               "' would share the folder ", folder, "; give them other names");
@@ -296,7 +296,7 @@ class File {
     if (const toml::node* node = find("target-margin")) {
       const auto value = node->value<double>();
       require(value && *value >= 0 && *value < 1, "target-margin in ", path_,
-              ": a share from 0 to 1 expected");
+              " must be a share >= 0 and below 1");
       task.margin = *value;
     }
     const toml::node* node = find("target");
@@ -304,7 +304,7 @@ class File {
     const std::string text = train::text_of(*node).value_or("");
     if (text == "dense") {
       require(baselines_of(task).dense.has_value(), "target in ", path_,
-              ": 'dense' found, but no variant has policy = \"dense\"");
+              " is 'dense', but no variant has policy = \"dense\"");
       return;
     }
     Settings settings = task.variants[0].runs[0].settings;
@@ -349,7 +349,7 @@ Settings settings_of(const std::vector<std::string>& words) {
   Settings settings;
   for (const std::string& word : words) {
     const std::size_t equals = word.find('=');
-    require(equals != word.npos, "--set: '", word, "' found, NAME=VALUE expected");
+    require(equals != word.npos, "--set: expected NAME=VALUE, got '", word, "'");
     const std::string name = word.substr(0, equals);
     check_option(name, "--set");
     settings[name] = {word.substr(equals + 1), "--set " + name};
@@ -398,8 +398,8 @@ void check_folder(const ExperimentRun& run, const train::Catalog& catalog) {
   const std::vector<std::string> before = train::split(config_of(found, run.settings, catalog), '\n');
   const std::vector<std::string> now = train::split(run.options.config, '\n');
   for (std::size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
-    require(before[i] == now[i], run.folder, " holds a run with '", before[i], "', '", now[i],
-            "' expected; give another --out, or remove that folder");
+    require(before[i] == now[i], run.folder, " holds a run with '", before[i], "', but this experiment has '",
+            now[i], "'; give another --out, or remove that folder");
   }
 }
 

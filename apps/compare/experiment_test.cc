@@ -124,11 +124,11 @@ TEST_F(ExperimentFile, IsRefusedInOneLineThatNamesFileVariantAndKey) {
   EXPECT_EQ(refusal(variant + "factr = 10"),
             path_ + ": variant 'topk': no such option 'factr'; did you mean 'factor'?");
   EXPECT_EQ(refusal(variant + "factor = [10, 0.5]"),
-            "factor of variant 'topk' in " + path_ + ": '0.5' found, a number of at least 1 expected");
+            "factor of variant 'topk' in " + path_ + " must be a number of at least 1, got '0.5'");
   EXPECT_EQ(refusal("seed = 1\n" + variant).substr(0, path_.size() + 43),
             path_ + ": no such key 'seed'; did you mean 'seeds'?");
   EXPECT_EQ(refusal("seeds = [1, 1]\n" + variant),
-            "seeds in " + path_ + ": a list of different whole numbers expected, such as [1, 2]");
+            "seeds in " + path_ + " must be a list of different whole numbers, such as [1, 2]");
   EXPECT_EQ(refusal(variant + "seed = 1"),
             path_ + ": variant 'topk': seed: give seeds = [1, 2] at the top of the file instead");
   EXPECT_EQ(refusal(variant + "out = 'x'"),
@@ -136,21 +136,21 @@ TEST_F(ExperimentFile, IsRefusedInOneLineThatNamesFileVariantAndKey) {
   EXPECT_EQ(refusal(variant + "[variants.topk.more]\nlr = 1"),
             path_ + ": variant 'topk': no such option 'more'; did you mean 'model'?");
   EXPECT_EQ(refusal(variant + "factor = []"),
-            "factor of variant 'topk' in " + path_ + ": an empty list found");
-  EXPECT_EQ(refusal("base = 3\n" + variant), path_ + ": base is no table; [base] expected");
-  EXPECT_EQ(refusal(""), path_ + ": no variants found; a table [variants.NAME] for each expected");
+            "factor of variant 'topk' in " + path_ + " must not be an empty list");
+  EXPECT_EQ(refusal("base = 3\n" + variant), path_ + ": base must be a table, [base]");
+  EXPECT_EQ(refusal(""), path_ + ": there are no variants; give each a table [variants.NAME]");
   EXPECT_EQ(refusal("[variants.'a b']\n[variants.'a/b']\n"),
             path_ + ": the variants 'a b' and 'a/b' would share the folder a-b; give them other names");
   EXPECT_EQ(refusal("[variants.'{factor}x']\n"),
             path_ + ": '{factor}x' names an option in braces that it does not set");
   EXPECT_EQ(refusal("target = 'dense'\n" + variant),
-            "target in " + path_ + ": 'dense' found, but no variant has policy = \"dense\"");
+            "target in " + path_ + " is 'dense', but no variant has policy = \"dense\"");
   EXPECT_EQ(refusal("target = 'ppl=5'\n[variants.dense]\npolicy = 'dense'"),
-            "target in " + path_ + " ppl=5 found, but --data images is measured by top1 and top5");
+            "target in " + path_ + " ppl=5 was given, but --data images is measured by top1 and top5");
   EXPECT_EQ(refusal("[tasks.a]\ndata = 'cifar10'\n[variants.dense]\n"),
             "data of task 'a' in " + path_ + " cifar10 needs --data-dir, the folder with its files");
   EXPECT_EQ(refusal(variant + "bits = 4\ncompressor = 'topk'"),
-            path_ + ": variant 'topk': options: bits is for compressor quantise or qsgd, 'topk' found");
+            path_ + ": variant 'topk': options: bits is for compressor quantise or qsgd, not 'topk'");
   EXPECT_EQ(refusal("[variants.x]\nlr = = 1").substr(0, path_.size() + 10), path_ + ", line 2: ");
 }
 
@@ -159,7 +159,7 @@ TEST_F(ExperimentFile, LetsTheCommandLineSetWhatItMaySetItself) {
   const auto refusal_of = [](const std::string& word) {
     return train::testing::error_of([&] { settings_of({word}); });
   };
-  EXPECT_EQ(refusal_of("steps"), "--set: 'steps' found, NAME=VALUE expected");
+  EXPECT_EQ(refusal_of("steps"), "--set: expected NAME=VALUE, got 'steps'");
   EXPECT_EQ(refusal_of("step=3"), "--set: no such option 'step'; did you mean 'steps'?");
   EXPECT_EQ(refusal_of("out=x"), "--set: out: gravac compare sets this option itself");
 }
@@ -199,10 +199,10 @@ TEST_F(ExperimentFile, RefusesAFolderWithARunOfOtherOptions) {
   EXPECT_NO_THROW(check_folder(run, kCatalog)) << "threads change no result";
   config.replace(config.find("steps = 5"), 9, "steps = 6");
   std::ofstream(folder_ / "config.toml") << config;
-  EXPECT_EQ(
-      train::testing::error_of([&] { check_folder(run, kCatalog); }),
-      folder_.path() +
-          " holds a run with 'steps = 6', 'steps = 5' expected; give another --out, or remove that folder");
+  EXPECT_EQ(train::testing::error_of([&] { check_folder(run, kCatalog); }),
+            folder_.path() +
+                " holds a run with 'steps = 6', but this experiment has 'steps = 5'; give another --out, or "
+                "remove that folder");
 }
 
 }  // namespace

@@ -123,7 +123,7 @@ RunFolder::RunFolder(std::string path)
   require(fs::is_directory(path_), "report: no such folder '", path_, "'");
   require(open_run_file(path_ + "/steps.jsonl", kMostLineFileBytes).has_value(),
           "report: no steps.jsonl in '", path_,
-          "'; the folder of a run expected, as gravac train --out writes it");
+          "'; give the folder of a run, as written by gravac train --out");
   run_.name = name_of(path_);
   update();
 }

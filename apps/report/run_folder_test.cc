@@ -29,7 +29,7 @@ TEST(RunFolder, NamesWhatIsMissing) {
             "report: no such folder '" + folder.path() + "/none'");
   EXPECT_EQ(error_of([&] { RunFolder{folder.path()}; }),
             "report: no steps.jsonl in '" + folder.path() +
-                "'; the folder of a run expected, as gravac train --out writes it");
+                "'; give the folder of a run, as written by gravac train --out");
 }
 
 TEST(RunFolder, IsCalledByTheLastPartOfItsPath) {

@@ -72,9 +72,8 @@ void Exchange::sum_dense(std::span<float> values) {
 }
 
 Traffic Exchange::mean(const Order& order, Coder& coder, bool usable, std::span<float> out) {
-  require(out.size() == entries_, "exchange: room for ", out.size(), " entries found, ", entries_,
-          " expected");
-  require(usable || order.tells_bad(), "exchange: ", to_string(order.route), " cannot tell of bad numbers");
+  require(out.size() == entries_, "exchange: expected room for ", entries_, " entries, got ", out.size());
+  require(usable || order.tells_bad(), "exchange: ", to_string(order.route), " cannot report bad numbers");
   switch (order.route) {
     case Route::all_gather:
       return by_all_gather(order, coder, usable, out);

@@ -408,13 +408,13 @@ TEST(LowRankCodec, OptionsThatDoNotFitAreRefusedByName) {
   EXPECT_EQ(refusal("compressor=powersgd factor=20 values=int8"), "accepted");
   EXPECT_EQ(refusal("compressor=powersgd policy=accordion"), "accepted");
   EXPECT_EQ(refusal("compressor=powersgd policy=accordion rank-min=2 rank-max=5"), "accepted");
-  EXPECT_EQ(refusal("compressor=topk rank=4"), "options: rank is for compressor powersgd, 'topk' found");
+  EXPECT_EQ(refusal("compressor=topk rank=4"), "options: rank is for compressor powersgd, not 'topk'");
   EXPECT_EQ(refusal("compressor=powersgd policy=accordion rank-max=5 factor-min=3"),
             "options: rank-max and factor-min are both given; one follows from the other");
   EXPECT_EQ(refusal("compressor=powersgd exchange=all-gather"),
-            "exchange: all-gather found; this compressor adds up what it sends: auto or shared expected");
+            "exchange: must be auto or shared, since this compressor adds up what it sends; got all-gather");
   EXPECT_EQ(refusal("compressor=powersgd granularity=layer"),
-            "options: granularity is for compressors that choose entries, 'powersgd' found");
+            "options: granularity is for compressors that choose entries, not 'powersgd'");
 }
 
 }  // namespace

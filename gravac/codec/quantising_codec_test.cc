@@ -293,20 +293,20 @@ TEST(QuantisingCodec, OptionsThatDoNotFitAreRefusedByName) {
   EXPECT_EQ(refusal("compressor=quantise bits=4"), "accepted");
   EXPECT_EQ(refusal("compressor=quantise policy=gravac"), "accepted");
   EXPECT_EQ(refusal("compressor=topk bits=4"),
-            "options: bits is for compressor quantise or qsgd, 'topk' found");
+            "options: bits is for compressor quantise or qsgd, not 'topk'");
   EXPECT_EQ(refusal("compressor=quantise bits=4 factor=8"),
             "options: bits and factor are both given; one follows from the other");
   EXPECT_EQ(
       refusal("compressor=quantise bits=4 policy=progress"),
-      "options: bits is for policy static, 'progress' found; other policies choose the factor themselves");
+      "options: bits is for policy static, not 'progress'; other policies choose the factor themselves");
   EXPECT_EQ(refusal("compressor=quantise values=fp16"),
-            "options: values is for compressors that choose entries, 'quantise' found");
+            "options: values is for compressors that choose entries, not 'quantise'");
   EXPECT_EQ(refusal("compressor=quantise positions=int64"),
-            "options: positions is for compressors that choose entries, 'quantise' found");
+            "options: positions is for compressors that choose entries, not 'quantise'");
   EXPECT_EQ(refusal("compressor=quantise memory=momentum"),
-            "options: memory is for compressors that choose entries, 'quantise' found");
+            "options: memory is for compressors that choose entries, not 'quantise'");
   EXPECT_EQ(refusal("compressor=fp16 policy=accordion"),
-            "options: policy accordion has a factor for each layer, which compressor fp16 cannot do");
+            "options: policy accordion sets a factor for each layer, which compressor fp16 does not support");
 }
 
 }  // namespace

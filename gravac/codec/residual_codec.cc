@@ -18,8 +18,8 @@ ResidualCodec::ResidualCodec(const Layout& layout, const EngineOptions& options,
       holds_(layout.segments().size(), true),
       entered_(layout.segments().size(), false) {
   require(options.stored_as.empty() || options.stored_as.size() == layout.segments().size(),
-          "codec: ", options.stored_as.size(), " types of gradients found, ", layout.segments().size(),
-          " expected");
+          "codec: expected ", layout.segments().size(), " types of gradients, got ",
+          options.stored_as.size());
   for (const Values type : options.stored_as) check_stored(type);
 }
 

@@ -61,8 +61,8 @@ std::size_t Comm::all_gather(std::span<const std::byte> mine, Messages& all, std
 }
 
 void Comm::check_length(std::size_t rank, std::uint64_t bytes) const {
-  require(bytes <= longest_, "comm: rank ", rank, " announces a message of ", bytes, " bytes, at most ",
-          longest_, " expected (step ", step_, ")");
+  require(bytes <= longest_, "comm: rank ", rank, " announces a message of ", bytes, " bytes, but at most ",
+          longest_, " are allowed (step ", step_, ")");
 }
 
 std::vector<double> Comm::all_gather(std::span<const double> mine) {

@@ -23,7 +23,7 @@ double quantity(std::string_view text, std::initializer_list<std::pair<std::stri
   for (const auto& [name, factor] : units) {
     if (error == std::errc() && unit == name && number >= 0 && number < 1e15) return number * factor;
   }
-  throw Error("link: '" + std::string(whole) + "' found, a rate and a delay such as 100mbit,1ms expected");
+  throw Error("link: expected a rate and a delay such as 100mbit,1ms, got '" + std::string(whole) + "'");
 }
 
 }  // namespace
@@ -36,7 +36,7 @@ Link link_from_string(std::string_view text) {
   if (comma != std::string_view::npos) {
     link.latency_seconds = quantity(text.substr(comma + 1), {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}}, text);
   }
-  require(link.bits_per_second > 0, "link: '", text, "' found, a rate above 0 expected");
+  require(link.bits_per_second > 0, "link: rate must be above 0, got '", text, "'");
   return link;
 }
 

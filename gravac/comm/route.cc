@@ -55,7 +55,7 @@ const RouteInfo& info_of(Route route) {
   for (const RouteInfo& info : kRoutes) {
     if (info.route == route) return info;
   }
-  throw Error("exchange: a route that is not in the table");
+  throw Error("exchange: the route is not in the table");
 }
 
 }  // namespace

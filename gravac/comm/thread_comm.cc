@@ -106,7 +106,7 @@ class ThreadComm final : public Comm {
   }
 
   void all_to_all(std::span<const std::span<const std::byte>> parts, Messages& received) override {
-    require(parts.size() == size(), "threads: ", parts.size(), " parts found, ", size(), " expected");
+    require(parts.size() == size(), "threads: expected ", size(), " parts, got ", parts.size());
     offer(parts.data(), parts.size(), "all_to_all");
     std::vector<std::span<const std::byte>> mine;
     std::vector<std::size_t> lengths;
@@ -139,12 +139,13 @@ class ThreadComm final : public Comm {
 
 ThreadGroup::ThreadGroup(std::size_t ranks, std::chrono::duration<double> timeout)
     : meeting_(std::make_unique<Meeting>(ranks, timeout)) {
-  require(ranks >= 1, "threads: a group of 0 ranks");
+  require(ranks >= 1, "threads: a group must have at least 1 rank, got 0");
 }
 ThreadGroup::~ThreadGroup() = default;
 
 std::unique_ptr<Comm> ThreadGroup::join(std::size_t rank) {
-  require(rank < meeting_->offers.size(), "threads: rank ", rank, " of ", meeting_->offers.size());
+  require(rank < meeting_->offers.size(), "threads: rank ", rank, " is out of range for ",
+          meeting_->offers.size(), " ranks");
   return std::make_unique<ThreadComm>(*meeting_, rank);
 }
 

@@ -37,7 +37,7 @@ double Memory::energy() const {
 // Looks whether all values are 0, so that a run continued from a checkpoint takes the same path through a
 // step, and gives the same bits, as the run that saved it.
 void Memory::assign(std::span<const float> values) {
-  require(values.size() == size_, name_, ": ", values.size(), " values found, ", size_, " expected");
+  require(values.size() == size_, name_, ": expected ", size_, " values, got ", values.size());
   zero_ = std::ranges::all_of(values, [](float x) { return x == 0; });
   if (zero_) return;
   buffer_.zero();

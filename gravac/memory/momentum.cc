@@ -11,11 +11,11 @@ namespace gravac {
 namespace {
 
 void within(const char* name, double value, bool good, const char* range) {
-  require(good, "momentum: ", name, " ", value, " found, ", range, " expected");
+  require(good, "momentum: ", name, " must be ", range, ", got ", value);
 }
 
 void check_share(const char* name, double value) {
-  within(name, value, value >= 0 && value < 1, "0 <= momentum < 1");
+  within(name, value, value >= 0 && value < 1, ">= 0 and below 1");
 }
 
 }  // namespace
@@ -26,9 +26,9 @@ Momentum::Momentum(std::size_t entries, const MomentumOptions& options)
       velocity_("velocity", entries),
       previous_("previous", options.optimizer > 0 ? entries : 0, Memory::Sharing::equal) {
   check_share("momentum", options.momentum);
-  within("clip", options.clip, std::isfinite(options.clip) && options.clip >= 0, "a number >= 0");
+  within("clip", options.clip, std::isfinite(options.clip) && options.clip >= 0, "a finite number >= 0");
   within("weight decay", options.weight_decay,
-         std::isfinite(options.weight_decay) && options.weight_decay >= 0, "a number >= 0");
+         std::isfinite(options.weight_decay) && options.weight_decay >= 0, "a finite number >= 0");
   check_share("optimizer-momentum", options.optimizer);
   within("ranks", options.ranks, options.ranks >= 1, "at least 1");
 }
@@ -45,10 +45,10 @@ void Momentum::use(double momentum, double optimizer) {
 }
 
 void Momentum::check(std::span<const float> gradient, std::span<const float> weights) const {
-  require(gradient.size() == entries_, "momentum: gradient of ", gradient.size(), " entries found, ",
-          entries_, " expected");
-  require(options_.weight_decay == 0 || weights.size() == entries_, "momentum: ", weights.size(),
-          " weights found, ", entries_, " expected, to decay them");
+  require(gradient.size() == entries_, "momentum: expected a gradient of ", entries_, " entries, got ",
+          gradient.size());
+  require(options_.weight_decay == 0 || weights.size() == entries_, "momentum: weight decay needs ", entries_,
+          " weights, got ", weights.size());
 }
 
 // Everything is checked before the first write, so that a bad step needs no undo here.

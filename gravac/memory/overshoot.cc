@@ -86,8 +86,8 @@ void Overshoot::check(const NamedNumbers& numbers, std::span<const float> last_m
   reader.number("extent", kLeast, 1);
   reader.number("last energy", 0, std::numeric_limits<double>::max());
   const std::size_t size = (entries_ + kBlock * stride_ - 1) / (kBlock * stride_) * kBlock;
-  require(last_mean.size() == (compares ? size : 0), "checkpoint: 'last mean' has ", last_mean.size(),
-          " entries, expected ", compares ? size : 0);
+  require(last_mean.size() == (compares ? size : 0), "checkpoint: expected ", compares ? size : 0,
+          " entries in 'last mean', got ", last_mean.size());
   require(std::ranges::all_of(last_mean, [](float x) { return std::isfinite(x); }),
           "checkpoint: 'last mean' holds infinities or NaN");
 }

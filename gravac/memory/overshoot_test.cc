@@ -52,7 +52,9 @@ TEST(Overshoot, KeepsAnSgdStableThatLessMomentumWouldMakeDiverge) {
   };
   for (const double curvature : {0.1, 0.7, 1.5, 2.5}) {
     EXPECT_LT(end(curvature, true), 1e-3) << curvature;
-    if (curvature > 0.6) EXPECT_FALSE(end(curvature, false) < 1) << curvature;  // huge, or NaN
+    if (curvature > 0.6) {
+      EXPECT_FALSE(end(curvature, false) < 1) << curvature;  // huge, or NaN
+    }
   }
 }
 

@@ -25,10 +25,10 @@ class AccordionPolicy final : public Policy {
     keep_count(0, options.high);
     require(options.low <= options.high, "accordion policy: low factor ", options.low,
             " is above high factor ", options.high);
-    require(options.threshold >= 0 && std::isfinite(options.threshold), "accordion policy: threshold ",
-            options.threshold, " found, a number >= 0 expected");
-    require(options.interval >= 1, "accordion policy: interval 0 found, at least 1 step expected");
-    require(options.spacing >= 1, "accordion policy: spacing 0 found, at least 1 interval expected");
+    require(options.threshold >= 0 && std::isfinite(options.threshold),
+            "accordion policy: threshold must be a finite number >= 0, got ", options.threshold);
+    require(options.interval >= 1, "accordion policy: interval must be at least 1 step, got 0");
+    require(options.spacing >= 1, "accordion policy: spacing must be at least 1 interval, got 0");
   }
 
   std::string_view name() const override { return "accordion"; }
@@ -44,8 +44,7 @@ class AccordionPolicy final : public Policy {
   bool observes() const override { return intervals_ % options_.spacing == 0; }
   void observe(std::span<const double> norms) override {
     const std::size_t expected = observes() ? norms_.size() : 0;
-    require(norms.size() == expected, "accordion policy: ", norms.size(), " norms found, ", expected,
-            " expected");
+    require(norms.size() == expected, "accordion policy: expected ", expected, " norms, got ", norms.size());
     for (std::size_t i = 0; i < norms.size(); ++i) {
       const double old = norms_[i];
       const bool critical = old == 0 || std::abs(old - norms[i]) >= options_.threshold * old;

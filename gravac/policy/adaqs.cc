@@ -38,12 +38,12 @@ class AdaqsPolicy final : public Policy {
  public:
   explicit AdaqsPolicy(const AdaqsOptions& options) : options_(options), bits_(options.start) {
     require(options.start >= 1 && options.start <= options.cap && options.cap <= kFloatBits,
-            "adaqs policy: ", options.start, " bits at first and ", options.cap, " at most found, 1 to ",
-            kFloatBits, " expected, in this order");
-    require(options.ratio > 0 && options.ratio < 1, "adaqs policy: ratio ", options.ratio,
-            " found, above 0 and below 1 expected");
-    require(options.smoothing > 0 && options.smoothing <= 1, "adaqs policy: smoothing ", options.smoothing,
-            " found, above 0 and up to 1 expected");
+            "adaqs policy: bits must satisfy 1 <= start <= cap <= ", kFloatBits, ", got start ",
+            options.start, " and cap ", options.cap);
+    require(options.ratio > 0 && options.ratio < 1, "adaqs policy: ratio must be above 0 and below 1, got ",
+            options.ratio);
+    require(options.smoothing > 0 && options.smoothing <= 1,
+            "adaqs policy: smoothing must be above 0 and at most 1, got ", options.smoothing);
   }
 
   std::string_view name() const override { return "adaqs"; }
@@ -72,8 +72,9 @@ class AdaqsPolicy final : public Policy {
     const StateReader reader(name(), state);
     AdaqsPolicy loaded(options_);
     loaded.bits_ = reader.number("bits");
-    require(loaded.bits_ >= options_.start && loaded.bits_ <= options_.cap, "adaqs policy: state has ",
-            loaded.bits_, " for 'bits'");
+    require(loaded.bits_ >= options_.start && loaded.bits_ <= options_.cap,
+            "adaqs policy: 'bits' in the state must be from ", options_.start, " to ", options_.cap, ", got ",
+            loaded.bits_);
     loaded.average_ = reader.number("average");
     loaded.reference_ = reader.number("reference");
     loaded.seen_ = reader.index("seen", kManySteps);

@@ -71,16 +71,16 @@ class GravacPolicy final : public Policy {
     const auto& ladder = options_.ladder;
     require(!ladder.empty() && ladder.front() >= 1 && std::isfinite(ladder.back()) &&
                 std::adjacent_find(ladder.begin(), ladder.end(), std::greater_equal<>()) == ladder.end(),
-            "gravac policy: the ladder must be ascending factors from 1 on");
+            "gravac policy: the ladder's factors must be ascending, finite and >= 1");
     require(options.compressors.empty() || options.compressors.size() == ladder.size(),
             "gravac policy: ", options.compressors.size(), " compressors for ", ladder.size(), " factors");
-    require(options.epsilon >= 0 && options.epsilon <= 1, "gravac policy: epsilon ", options.epsilon,
-            " found, 0 to 1 expected");
-    require(options.omega >= 0 && options.omega < 1, "gravac policy: omega ", options.omega,
-            " found, at least 0 and below 1 expected");
-    require(options.window >= 1, "gravac policy: window 0 found, at least 1 step expected");
-    require(options.smoothing > 0 && options.smoothing <= 1, "gravac policy: smoothing ", options.smoothing,
-            " found, above 0 and up to 1 expected");
+    require(options.epsilon >= 0 && options.epsilon <= 1, "gravac policy: epsilon must be from 0 to 1, got ",
+            options.epsilon);
+    require(options.omega >= 0 && options.omega < 1, "gravac policy: omega must be >= 0 and below 1, got ",
+            options.omega);
+    require(options.window >= 1, "gravac policy: window must be at least 1 step, got 0");
+    require(options.smoothing > 0 && options.smoothing <= 1,
+            "gravac policy: smoothing must be above 0 and at most 1, got ", options.smoothing);
   }
 
   std::string_view name() const override { return "gravac"; }

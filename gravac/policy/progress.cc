@@ -42,15 +42,15 @@ class ProgressPolicy final : public Policy {
   explicit ProgressPolicy(const ProgressOptions& options) : options_(options), start_(options.start) {
     for (const auto& compressor : options.compressors) {
       for (const double factor : compressor.factors) {
-        require(std::isfinite(factor) && factor > 1, "progress policy: factor ", factor,
-                " found, a number above 1 expected");
+        require(std::isfinite(factor) && factor > 1,
+                "progress policy: factors must be finite and above 1, got ", factor);
       }
     }
     require(options.tail_exponent > 0 && std::isfinite(options.tail_exponent),
-            "progress policy: tail exponent ", options.tail_exponent, " found, a number above 0 expected");
-    require(options.floor >= 0 && options.floor <= 1, "progress policy: floor ", options.floor,
-            " found, 0 to 1 expected");
-    require(options.interval >= 1, "progress policy: interval 0 found, at least 1 step expected");
+            "progress policy: tail exponent must be finite and above 0, got ", options.tail_exponent);
+    require(options.floor >= 0 && options.floor <= 1, "progress policy: floor must be from 0 to 1, got ",
+            options.floor);
+    require(options.interval >= 1, "progress policy: interval must be at least 1 step, got 0");
     current_ = opening();
   }
 
@@ -262,8 +262,8 @@ std::unique_ptr<Policy> from_options(const PolicyInput& input) {
 
 std::vector<double> fine_ladder(double maximum) {
   constexpr double kLowest = 1.5;  // lowest factor worth trying
-  require(std::isfinite(maximum) && maximum >= kLowest, "ladder: maximum ", maximum, " found, at least ",
-          kLowest, " expected");
+  require(std::isfinite(maximum) && maximum >= kLowest,
+          "ladder: maximum must be a finite number >= ", kLowest, ", got ", maximum);
   std::vector<double> factors;
   for (int i = 0; kLowest * std::exp2(i / 4.0) <= maximum; ++i)
     factors.push_back(kLowest * std::exp2(i / 4.0));

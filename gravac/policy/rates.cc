@@ -20,10 +20,11 @@ constexpr MeasuredRate kRates[] = {
 Law::Law(std::vector<RatePoint> points) : points_(std::move(points)) {
   double before = 1;
   for (const auto& [factor, rate, spread] : points_) {
-    require(factor > before && std::isfinite(factor), "law: factor ", factor, " found after ", before);
-    require(rate > 0 && rate <= 2, "law: rate ", rate, " found, above 0 and up to 2 expected");
-    require(spread >= 0 && spread < rate, "law: spread ", spread, " found, 0 to less than the rate ", rate,
-            " expected");
+    require(factor > before && std::isfinite(factor), "law: factors must be ascending and finite, got ",
+            factor, " after ", before);
+    require(rate > 0 && rate <= 2, "law: rate must be above 0 and at most 2, got ", rate);
+    require(spread >= 0 && spread < rate, "law: spread must be >= 0 and below the rate ", rate, ", got ",
+            spread);
     before = factor;
   }
 }

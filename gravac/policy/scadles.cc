@@ -26,9 +26,9 @@ class ScadlesPolicy final : public Policy {
  public:
   explicit ScadlesPolicy(const ScadlesOptions& options) : options_(options) {
     keep_count(0, options.factor);  // throws unless it is a factor
-    require(options.delta >= 0 && std::isfinite(options.delta), "scadles policy: delta ", options.delta,
-            " found, a number >= 0 expected");
-    require(options.interval >= 1, "scadles policy: interval 0 found, at least 1 step expected");
+    require(options.delta >= 0 && std::isfinite(options.delta),
+            "scadles policy: delta must be a finite number >= 0, got ", options.delta);
+    require(options.interval >= 1, "scadles policy: interval must be at least 1 step, got 0");
   }
 
   std::string_view name() const override { return "scadles"; }
@@ -36,7 +36,7 @@ class ScadlesPolicy final : public Policy {
   std::optional<Plan> plan() const override { return Plan{options_.factor, options_.factor}; }
 
   Send decide(const Energy& energy) override {
-    require(!energy.ranks.empty(), "scadles policy: no norms found");
+    require(!energy.ranks.empty(), "scadles policy: there are no norms");
     // Another number of ranks: the run goes on from a checkpoint of other ranks.
     if (steps_ == options_.interval || losses_.size() != energy.ranks.size()) {
       losses_.assign(energy.ranks.size(), 0);

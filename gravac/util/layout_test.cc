@@ -65,7 +65,7 @@ TEST(Layout, RefusesRowsThatDoNotDivideTheSizeAndStaysAsItWas) {
     layout.add("a", 10, 3);
     FAIL() << "accepted";
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "layout: segment 'a' of 10 entries has 3 rows, a divisor of 10 expected");
+    EXPECT_STREQ(error.what(), "layout: rows of segment 'a' must divide its 10 entries, got 3");
   }
   EXPECT_EQ(layout.entries(), 0u);
   for (const std::size_t rows : {1u, 2u, 5u, 10u}) layout.add(std::to_string(rows), 10, rows);

@@ -33,10 +33,10 @@ class NumberReader {
   const std::vector<double>& numbers(std::string_view name, std::optional<std::size_t> size = {}) const {
     for (const auto& [key, values] : state_) {
       if (key != name) continue;
-      require(values.size() == size.value_or(values.size()), owner_, ": state has ", values.size(),
-              " numbers for '", name, "', expected ", size.value_or(0));
+      require(values.size() == size.value_or(values.size()), owner_, ": expected ", size.value_or(0),
+              " numbers for '", name, "' in the state, got ", values.size());
       for (const double value : values) {
-        require(std::isfinite(value), owner_, ": state has ", value, " for '", name, "'");
+        require(std::isfinite(value), owner_, ": '", name, "' in the state must be finite, got ", value);
       }
       return values;
     }
@@ -49,16 +49,16 @@ class NumberReader {
   // The number called `name`. Throws Error unless it is one from `least` to `most`.
   double number(std::string_view name, double least, double most) const {
     const double value = number(name);
-    require(value >= least && value <= most, owner_, ": state has ", value, " for '", name, "', expected ",
-            least, " to ", most);
+    require(value >= least && value <= most, owner_, ": '", name, "' in the state must be from ", least,
+            " to ", most, ", got ", value);
     return value;
   }
   bool flag(std::string_view name) const { return index(name, 2) == 1; }
   // The number called `name`. Throws Error unless it is a whole number from 0 to below `limit`.
   std::size_t index(std::string_view name, double limit) const {
     const double value = number(name);
-    require(value >= 0 && value < limit && value == std::floor(value), owner_, ": state has ", value,
-            " for '", name, "', expected a whole number below ", limit);
+    require(value >= 0 && value < limit && value == std::floor(value), owner_, ": '", name,
+            "' in the state must be a whole number below ", limit, ", got ", value);
     return static_cast<std::size_t>(value);
   }
   // What append() added with this prefix.

@@ -14,8 +14,7 @@ Options options_from_string(std::string_view text) {
     text.remove_prefix(std::min(end + 1, text.size()));
     if (word.empty()) continue;
     const std::size_t equals = word.find('=');
-    require(equals != std::string_view::npos && equals > 0, "options: '", word,
-            "' found, name=value expected");
+    require(equals != std::string_view::npos && equals > 0, "options: expected name=value, got '", word, "'");
     const auto added = options.emplace(word.substr(0, equals), word.substr(equals + 1));
     require(added.second, "options: '", word.substr(0, equals), "' is given twice");
   }
@@ -46,15 +45,15 @@ std::string OptionReader::text(std::string_view name) const {
 std::string OptionReader::choice(std::string_view name) const {
   const auto choices = choices_of(info(name));
   const std::string value = text(name);
-  require(std::find(choices.begin(), choices.end(), value) != choices.end(), "options: ", name, " '", value,
-          "' found, ", either(choices), " expected");
+  require(std::find(choices.begin(), choices.end(), value) != choices.end(), "options: ", name, " must be ",
+          either(choices), ", got '", value, "'");
   return value;
 }
 
 bool OptionReader::flag(std::string_view name) const {
   const std::string value = text(name);
-  require(value == "true" || value == "false", "options: ", name, " '", value,
-          "' found, true or false expected");
+  require(value == "true" || value == "false", "options: ", name, " must be true or false, got '", value,
+          "'");
   return value == "true";
 }
 

@@ -69,8 +69,8 @@ class OptionReader {
   static Number parsed(std::string_view name, const std::string& value) {
     Number result{};
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    require(error == std::errc() && end == value.data() + value.size(), "options: ", name, " '", value,
-            "' found, a number expected");
+    require(error == std::errc() && end == value.data() + value.size(), "options: ", name,
+            " must be a number, got '", value, "'");
     return result;
   }
 

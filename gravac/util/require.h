@@ -5,8 +5,8 @@
 
 namespace gravac {
 
-// What the library throws: one line that names the part of the library, what it found and what it expected,
-// as "wire: version 3 found, 2 expected".
+// What the library throws: one line that names the part of the library, what it expected and what it got,
+// such as "wire: expected version 2, got 3".
 class Error : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

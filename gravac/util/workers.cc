@@ -5,7 +5,7 @@
 namespace gravac {
 
 Workers::Workers(unsigned threads) {
-  require(threads >= 1 && threads <= 1024, "threads: ", threads, " found, 1 to 1024 expected");
+  require(threads >= 1 && threads <= 1024, "threads: must be from 1 to 1024, got ", threads);
   try {
     for (unsigned i = 1; i < threads; ++i) threads_.emplace_back([this, i] { serve(i); });
   } catch (...) {  // the system has no more threads: end those that were started

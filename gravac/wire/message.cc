@@ -40,22 +40,23 @@ void seal_message(std::span<std::byte> message) {
 // elsewhere.
 OpenMessage open_message(std::span<const std::byte> message, const Stamp& stamp) {
   OpenMessage opened;
-  require(message.size() >= sizeof(Header), "wire: message of ", message.size(), " bytes found, at least ",
-          sizeof(Header), " expected");
+  require(message.size() >= sizeof(Header), "wire: expected a message of at least ", sizeof(Header),
+          " bytes, got ", message.size());
   std::memcpy(&opened.header, message.data(), sizeof(Header));
   const Header& header = opened.header;
   opened.body = message.subspan(sizeof(Header));
   require(header.magic == kMagic, "wire: these bytes are not a GraVAC message");
-  require(header.version == kVersion, "wire: version ", int{header.version}, " found, ", int{kVersion},
-          " expected");
+  require(header.version == kVersion, "wire: expected version ", int{kVersion}, ", got ",
+          int{header.version});
   require(header.checksum == checksum_of(message), "wire: message damaged: its checksum does not match");
-  require(header.step == stamp.step, "wire: message of step ", header.step, " found, step ", stamp.step,
-          " expected");
-  require(header.plan == stamp.plan, "wire: message was made by another decision than this rank's for step ",
-          stamp.step);
-  require(header.begin == stamp.begin && header.entries == stamp.entries, "wire: message about entries ",
-          header.begin, " to ", std::uint64_t{header.begin} + header.entries, " found, ", stamp.begin, " to ",
-          std::uint64_t{stamp.begin} + stamp.entries, " expected");
+  require(header.step == stamp.step, "wire: expected a message of step ", stamp.step, ", got one of step ",
+          header.step);
+  require(header.plan == stamp.plan, "wire: the sender's decision for step ", stamp.step,
+          " differs from this rank's");
+  require(header.begin == stamp.begin && header.entries == stamp.entries,
+          "wire: expected a message about entries ", stamp.begin, " to ",
+          std::uint64_t{stamp.begin} + stamp.entries, ", got entries ", header.begin, " to ",
+          std::uint64_t{header.begin} + header.entries);
   return opened;
 }
 

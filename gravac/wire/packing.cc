@@ -30,8 +30,8 @@ std::size_t unpack_positions(std::span<const std::byte> bytes, std::uint64_t lim
   std::uint64_t bit = 0, next = 0;
   for (std::size_t begin = 0; begin < positions.size(); begin += kPackBlock) {
     const std::size_t count = std::min(kPackBlock, positions.size() - begin);
-    require(bit < 8 * source.size(), "positions: end after ", bytes.size(), " bytes, ",
-            positions.size() - begin, " are missing");
+    require(bit < 8 * source.size(), "positions: ", bytes.size(), " bytes are too short; ",
+            positions.size() - begin, " positions are missing");
     if (source.data() != tail && source.size() - bit / 8 < kPackBlockBytes) {
       skipped = bit / 8;
       source = source.subspan(skipped);
@@ -41,7 +41,7 @@ std::size_t unpack_positions(std::span<const std::byte> bytes, std::uint64_t lim
       source = {tail, source.size()};
     }
     const bool possible = unpack_block(source.data(), limit, count, bit, next, positions.data() + begin);
-    require(next <= limit, "positions: ", next - 1, " found, below ", limit, " expected");
+    require(next <= limit, "positions: must be below ", limit, ", got ", next - 1);
     require(possible && bit <= 8 * source.size(), "positions: block ", begin / kPackBlock,
             " does not end within its ", bytes.size(), " bytes");
   }

@@ -111,10 +111,10 @@ void Quantiser::each_stretch(std::size_t first, std::size_t last, const Format& 
 }
 
 void Quantiser::check_size(std::size_t first, std::size_t last, std::size_t entries) const {
-  require(first <= last && last <= runs_.size(), "quantise: runs ", first, " to ", last, " of ",
-          runs_.size());
-  require(entries == runs_.entries(first, last), "quantise: ", entries, " entries found, ",
-          runs_.entries(first, last), " expected");
+  require(first <= last && last <= runs_.size(), "quantise: runs ", first, " to ", last,
+          " are out of range for ", runs_.size(), " runs");
+  require(entries == runs_.entries(first, last), "quantise: expected ", runs_.entries(first, last),
+          " entries, got ", entries);
 }
 
 QuantiseTotals Quantiser::pass(std::size_t first, std::size_t last, std::span<const float> gradient,

@@ -30,10 +30,10 @@ Stamp QuantisedWire::stamp_of(std::size_t first, std::size_t last, std::uint64_t
 void QuantisedWire::encode(const CodesView& codes, std::size_t first, std::size_t last, const Stamp& stamp,
                            std::vector<std::byte>& message) const {
   check_format(codes.format);
-  require(codes.first <= first && first <= last && last <= codes.last, "wire: codes of runs ", codes.first,
-          " to ", codes.last, " found, ", first, " to ", last, " expected");
-  require(stamp == stamp_of(first, last, stamp.step, stamp.plan), "wire: stamp of entries ", stamp.begin,
-          " to ", std::uint64_t{stamp.begin} + stamp.entries, " found, which are not those of runs ", first,
+  require(codes.first <= first && first <= last && last <= codes.last, "wire: expected codes of runs ", first,
+          " to ", last, ", got ", codes.first, " to ", codes.last);
+  require(stamp == stamp_of(first, last, stamp.step, stamp.plan), "wire: stamp names entries ", stamp.begin,
+          " to ", std::uint64_t{stamp.begin} + stamp.entries, ", which are not the entries of runs ", first,
           " to ", last);
   const Format& format = codes.format;
   const std::size_t scales = scale_bytes(format, last - first);
@@ -57,29 +57,29 @@ void QuantisedWire::encode(const CodesView& codes, std::size_t first, std::size_
 CodesView QuantisedWire::decode(std::span<const std::byte> message, const Stamp& stamp, const Format& format,
                                 std::size_t first, std::size_t last) const {
   check_format(format);
-  require(first <= last && last <= quantiser_.runs().size(), "wire: runs ", first, " to ", last, " of ",
-          quantiser_.runs().size());
-  require(stamp == stamp_of(first, last, stamp.step, stamp.plan), "wire: stamp of entries ", stamp.begin,
-          " to ", std::uint64_t{stamp.begin} + stamp.entries, " found, which are not those of runs ", first,
+  require(first <= last && last <= quantiser_.runs().size(), "wire: runs ", first, " to ", last,
+          " are out of range for ", quantiser_.runs().size(), " runs");
+  require(stamp == stamp_of(first, last, stamp.step, stamp.plan), "wire: stamp names entries ", stamp.begin,
+          " to ", std::uint64_t{stamp.begin} + stamp.entries, ", which are not the entries of runs ", first,
           " to ", last);
   const auto [header, body] = open_message(message, stamp);
-  require(header.form == kQuantised, "wire: message of form ", int{header.form},
-          " found, a quantised one expected");
+  require(header.form == kQuantised, "wire: expected a quantised message, got form ", int{header.form});
   const Format found{static_cast<Scheme>(header.values), static_cast<std::uint8_t>(header.exponent)};
-  require(found == format, "wire: format ", to_string(found), " found, ", to_string(format), " expected");
+  require(found == format, "wire: expected format ", to_string(format), ", got ", to_string(found));
   const std::size_t scales = scale_bytes(format, last - first);
   const std::size_t bytes = code_bytes(quantiser_.runs(), format, first, last);
   require(header.count == last - first && header.positions_bytes == scales && body.size() == scales + bytes,
-          "wire: header announces ", header.count, " runs and ", header.positions_bytes, " bytes of scales, ",
-          body.size(), " bytes arrived; ", last - first, " runs and ", scales + bytes, " bytes expected");
-  require(scales_fit(body.first(scales)), "wire: a scale is no number from 0 to 2^64");
+          "wire: expected ", last - first, " runs in ", scales + bytes, " bytes, ", scales,
+          " of them scales; the header announces ", header.count, " runs and ", header.positions_bytes,
+          " bytes of scales, and ", body.size(), " bytes arrived");
+  require(scales_fit(body.first(scales)), "wire: scale outside [0, 2^64]");
   return {format, first, last, body.data(), body.data() + scales};
 }
 
 void QuantisedWire::decode_add(std::span<const std::byte> message, const Stamp& stamp, const Format& format,
                                std::size_t first, std::size_t last, float scale, std::span<float> dense) {
-  require(dense.size() == stamp.entries, "wire: room for ", dense.size(), " entries found, ", stamp.entries,
-          " expected");
+  require(dense.size() == stamp.entries, "wire: expected room for ", stamp.entries, " entries, got ",
+          dense.size());
   quantiser_.decode_add(decode(message, stamp, format, first, last), scale, dense);
 }
 

@@ -127,8 +127,7 @@ TEST_P(EveryFormat, AnotherFormatIsRefusedByName) {
       sender.wire.decode_add(message, sender.wire.stamp_of(0, runs, 5, 77), other, 0, runs, 1, dense);
       ADD_FAILURE() << to_string(GetParam()) << " read as " << to_string(other);
     } catch (const Error& error) {
-      EXPECT_EQ(error.what(),
-                "wire: format " + to_string(GetParam()) + " found, " + to_string(other) + " expected");
+      EXPECT_EQ(error.what(), "wire: expected format " + to_string(other) + ", got " + to_string(GetParam()));
     }
   }
   EXPECT_EQ(dense, std::vector<float>(300, 0));
@@ -197,11 +196,11 @@ TEST(QuantisedWire, ChosenEntriesAndQuantisedOnesAreNotMixedUp) {
     return std::string("not refused");
   };
   EXPECT_EQ(text_of([&] { wire.decode_add(quantised, stamp, 1, dense); }),
-            "wire: quantised message found, chosen entries expected");
+            "wire: expected chosen entries, got a quantised message");
   const Sparse sparse{{1, 2}, {3, 4}};
   const auto chosen = wire.encode(sparse, stamp, Values::fp32);
   EXPECT_EQ(text_of([&] { sender.wire.decode_add(chosen, stamp, {}, 0, sender.runs().size(), 1, dense); }),
-            "wire: message of form 0 found, a quantised one expected");
+            "wire: expected a quantised message, got form 0");
   EXPECT_EQ(dense, std::vector<float>(100, 0));
 }
 

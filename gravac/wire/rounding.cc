@@ -12,7 +12,7 @@
 namespace gravac {
 
 void check_stored(Values type) {
-  require(can_store(type), "rounding: gradients are stored as fp32, fp16 or bf16, not as ", to_string(type));
+  require(can_store(type), "rounding: gradients must be stored as fp32, fp16 or bf16, got ", to_string(type));
 }
 
 float largest_of(Values type) {

@@ -53,7 +53,7 @@ TEST(Rounding, TypesOfTheWireAreRefusedByName) {
       check_stored(type);
       ADD_FAILURE() << to_string(type);
     } catch (const Error& error) {
-      EXPECT_EQ(error.what(), "rounding: gradients are stored as fp32, fp16 or bf16, not as " +
+      EXPECT_EQ(error.what(), "rounding: gradients must be stored as fp32, fp16 or bf16, got " +
                                   std::string(to_string(type)));
     }
   }

@@ -133,11 +133,11 @@ void Wire::append_int64_positions(SparseView sparse, const Stamp& stamp) {
 std::span<const std::byte> Wire::encode(SparseView sparse, const Stamp& stamp, Values values,
                                         Positions positions) {
   const std::size_t count = sparse.size(), entries = stamp.entries;
-  require(count <= entries, "wire: ", count, " positions found, at most ", entries, " expected");
+  require(count <= entries, "wire: expected at most ", entries, " positions, got ", count);
   if (positions == Positions::int64) {
     // The header has 32 bits for the length of the positions.
     constexpr std::size_t kMost = std::numeric_limits<std::uint32_t>::max() / kInt64Bytes;
-    require(count <= kMost, "wire: ", count, " positions of 64 bits found, at most ", kMost, " expected");
+    require(count <= kMost, "wire: expected at most ", kMost, " positions of 64 bits, got ", count);
     begin(values, stamp, count, kInt64Bytes * count + bytes_of(values, count));
     append_int64_positions(sparse, stamp);
     append_values(sparse.values, values);
@@ -167,14 +167,14 @@ namespace {
 OpenMessage open(std::span<const std::byte> message, const Stamp& stamp) {
   const OpenMessage opened = open_message(message, stamp);
   const Header& header = opened.header;
-  require(header.form != kQuantised, "wire: quantised message found, chosen entries expected");
+  require(header.form != kQuantised, "wire: expected chosen entries, got a quantised message");
   require(header.form <= kInt64 && header.values < std::size(kEveryValues), "wire: unknown form ",
           int{header.form}, " or values ", int{header.values});
   require(header.positions_bytes <= opened.body.size() &&
               opened.body.size() - header.positions_bytes ==
                   bytes_of(static_cast<Values>(header.values), header.count),
           "wire: header announces ", header.count, " entries and ", header.positions_bytes,
-          " bytes of positions, ", opened.body.size(), " bytes arrived");
+          " bytes of positions, but ", opened.body.size(), " bytes arrived");
   return opened;
 }
 
@@ -188,22 +188,22 @@ std::size_t Wire::read_positions(const OpenMessage& opened) {
           " entries");
   const auto bytes = opened.body.first(header.positions_bytes);
   if (header.form == kAll) {
-    require(header.count == header.entries && bytes.empty(),
-            "wire: a message with values for all entries has ", header.count, " of ", header.entries);
+    require(header.count == header.entries && bytes.empty(), "wire: a message with values for all ",
+            header.entries, " entries has ", header.count);
     return 0;
   }
   if (header.form == kPacked) {
     positions_.resize(header.count);
     const std::size_t used = unpack_positions(bytes, header.entries, positions_);
-    require(used == bytes.size(), "wire: positions take ", used, " bytes, ", bytes.size(), " expected");
+    require(used == bytes.size(), "wire: expected positions to take ", bytes.size(), " bytes, got ", used);
     return used;
   }
   if (header.form == kInt64) {
     read_int64_positions(bytes, opened);
     return bytes.size();
   }
-  require(header.form == kBitmap && bytes.size() == bitmap_bytes(header.entries), "wire: bitmap of ",
-          bytes.size(), " bytes found, ", bitmap_bytes(header.entries), " expected");
+  require(header.form == kBitmap && bytes.size() == bitmap_bytes(header.entries),
+          "wire: expected a bitmap of ", bitmap_bytes(header.entries), " bytes, got ", bytes.size());
   positions_.clear();
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     for (auto bits = std::to_integer<unsigned>(bytes[i]); bits != 0; bits &= bits - 1) {
@@ -212,21 +212,22 @@ std::size_t Wire::read_positions(const OpenMessage& opened) {
     }
   }
   require(positions_.size() == header.count && (positions_.empty() || positions_.back() < header.entries),
-          "wire: bitmap names ", positions_.size(), " entries, ", header.count, " expected");
+          "wire: expected a bitmap of ", header.count, " entries below ", header.entries, ", got ",
+          positions_.size());
   return bytes.size();
 }
 
 void Wire::read_int64_positions(std::span<const std::byte> bytes, const OpenMessage& opened) {
   const Header& header = opened.header;
-  require(bytes.size() == kInt64Bytes * header.count, "wire: ", bytes.size(), " bytes of positions found, ",
-          kInt64Bytes * header.count, " expected");
+  require(bytes.size() == kInt64Bytes * header.count, "wire: expected ", kInt64Bytes * header.count,
+          " bytes of positions, got ", bytes.size());
   positions_.resize(header.count);
   std::int64_t least = 0;
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     std::int64_t position;
     std::memcpy(&position, bytes.data() + kInt64Bytes * i, kInt64Bytes);
-    require(position >= least && position < std::int64_t{header.entries}, "wire: position ", position,
-            " found, ", least, " to ", header.entries, " expected");
+    require(position >= least && position < std::int64_t{header.entries}, "wire: position must be >= ", least,
+            " and below ", header.entries, ", got ", position);
     positions_[i] = static_cast<std::uint32_t>(position);
     least = position + 1;
   }
@@ -236,7 +237,7 @@ namespace {
 
 void read_codes(std::span<const std::byte> bytes, Values form, std::span<float> values) {
   const std::size_t scales = scale_bytes(values.size());
-  require(scales_fit(bytes.first(scales)), "wire: a scale is no number from 0 to 2^64");
+  require(scales_fit(bytes.first(scales)), "wire: scale outside [0, 2^64]");
   decode_stretch({.format = format_of(form), .scales = bytes.data(), .codes = bytes.data() + scales},
                  values.size(), values.data());
 }
@@ -263,8 +264,8 @@ void Wire::read_values(std::span<const std::byte> bytes, const OpenMessage& open
 
 std::size_t Wire::decode_add(std::span<const std::byte> message, const Stamp& stamp, float scale,
                              std::span<float> dense) {
-  require(dense.size() == stamp.entries, "wire: room for ", dense.size(), " entries found, ", stamp.entries,
-          " expected");
+  require(dense.size() == stamp.entries, "wire: expected room for ", stamp.entries, " entries, got ",
+          dense.size());
   const OpenMessage opened = open(message, stamp);
   const std::size_t used = read_positions(opened);
   read_values(opened.body.subspan(used), opened, opened.header.count);

@@ -267,7 +267,8 @@ class Peers:
         """After a failure: wakes the thread that sends, if it waits for a message that may never come.
 
         A thread that still waits when Python ends, and wakes then, would end the process by a signal. To wake it, this
-        waits in vain for a message: Gloo gives up all operations of a group in which one has taken too long.
+        waits for a message until that times out: Gloo gives up all operations of a group in which one has taken too
+        long.
         """
         if self._sending is None or self._sending.is_completed():
             return

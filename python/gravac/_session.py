@@ -70,15 +70,15 @@ def text_of(value: Option) -> str:
 def momentum_of(optimizer: torch.optim.Optimizer) -> float:
     """The momentum of an SGD under which the momentum memory works; Error for any other optimizer."""
     if type(optimizer) is not torch.optim.SGD:
-        raise Error(f"memory momentum: optimizer {type(optimizer).__name__} found, torch.optim.SGD expected")
+        raise Error(f"memory momentum: optimizer must be torch.optim.SGD, got {type(optimizer).__name__}")
     for group in optimizer.param_groups:
         if group["nesterov"]:
-            raise Error("memory momentum: Nesterov's momentum found, plain momentum expected")
+            raise Error("memory momentum: expected plain momentum, got Nesterov's")
         if group["dampening"] != 0:
-            raise Error(f"memory momentum: dampening {group['dampening']} found, 0 expected")
+            raise Error(f"memory momentum: dampening must be 0, got {group['dampening']}")
     found = sorted({float(group["momentum"]) for group in optimizer.param_groups})
     if len(found) != 1:
-        raise Error(f"memory momentum: momenta {found} found, the same for all parameters expected")
+        raise Error(f"memory momentum: momentum must be the same for all parameters, got {found}")
     return found[0]
 
 
@@ -222,7 +222,7 @@ class Session:
 
     def _take_over_momentum(self) -> None:
         if "weight-decay" in self._options:
-            raise Error("options: weight-decay found; it stays with the optimizer")
+            raise Error("options: weight-decay stays with the optimizer; leave it out")
         if "optimizer-momentum" in self._options:
             raise Error("options: optimizer-momentum is taken from optimizer=")
         if kind_of(self._optimizer) is not None:
@@ -397,7 +397,7 @@ class Session:
         """
         unknown = sorted(set(values) - {"top1", "top5", "ppl", "loss"})
         if unknown or not values:
-            raise Error(f"log_evaluation: {', '.join(unknown) or 'nothing'} found, top1, top5, ppl or loss expected")
+            raise Error(f"log_evaluation: expected top1, top5, ppl or loss, got {', '.join(unknown) or 'nothing'}")
         self._join()
         if not isinstance(self._log, FolderLog) or self._report is None:
             return
@@ -467,7 +467,7 @@ class Session:
             if not isinstance(one, Mapping):
                 raise Error(f"state must be what state_dict() returned, got {type(one).__name__}")
             if one.get("gravac") != _STATE_VERSION:
-                raise Error(f"state: version {one.get('gravac')} found, {_STATE_VERSION} expected")
+                raise Error(f"state: expected version {_STATE_VERSION}, got {one.get('gravac')}")
             self._check_options(one)
         if not all(_STEPS in one for one in states):
             self._to_load, self._steps = None, 0
@@ -541,7 +541,7 @@ def _plain(state: State) -> State:
 
 def _bytes_of(tensor: torch.Tensor) -> bytearray:
     if tensor.dtype != torch.float32:
-        raise Error(f"state: a tensor of {tensor.dtype} found, float32 or float64 expected")
+        raise Error(f"state: expected a tensor of float32 or float64, got {tensor.dtype}")
     memory = bytearray(4 * tensor.numel())
     if memory:
         torch.frombuffer(memory, dtype=torch.float32).copy_(tensor.view(-1))

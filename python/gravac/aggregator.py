@@ -64,7 +64,7 @@ class Aggregator(Session):
             raise Error("aggregator: WORLD_SIZE is above 1; call torch.distributed.init_process_group first")
         self._parameters = [p for p in everything if p.requires_grad]
         if not self._parameters:
-            raise Error("aggregator: no parameter that wants a gradient")
+            raise Error("aggregator: no parameter requires a gradient")
         if any(hasattr(p, "placements") for p in everything):
             raise Error(
                 "Aggregator: the parameters are DTensors (FSDP2 or tensor parallelism), whose gradients torch"
@@ -145,7 +145,7 @@ class Optimizer(torch.optim.Optimizer):
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise Error(f"Optimizer: the first argument must be the optimizer, got {type(optimizer).__name__}")
         if options.get("scaler") is not None:
-            raise Error("optimizer: scaler= found; with a GradScaler use Aggregator, before scaler.step()")
+            raise Error("optimizer: scaler= is not supported; with a GradScaler use Aggregator, before scaler.step()")
         if model_or_parameters is None:
             model_or_parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.optimizer = optimizer
@@ -160,7 +160,7 @@ class Optimizer(torch.optim.Optimizer):
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """Aggregates, then lets the optimizer step."""
         if closure is not None:
-            raise Error("optimizer: a closure found; gradients would be computed anew after they were aggregated")
+            raise Error("optimizer: closures are not supported; gradients would be computed again after aggregation")
         self.aggregator.aggregate()
         return self.optimizer.step()
 
@@ -173,7 +173,7 @@ class Optimizer(torch.optim.Optimizer):
         self.aggregator.learning_rate_dropped()
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        raise Error("optimizer: parameters are fixed; make a new one")
+        raise Error("optimizer: parameters are fixed; make a new Optimizer")
 
     def close(self) -> None:
         """Gives back threads, connections and memory. The optimizer inside can still be used."""

@@ -111,7 +111,7 @@ class GravacState(Session):
         self._arrived.append((parameters, stage, future))
         if self._early:
             if not self._fits(index, parameters):
-                raise Error(f"hook: bucket {index} has other parameters than before, in the middle of a step")
+                raise Error(f"hook: the parameters of bucket {index} changed in the middle of a step")
             self._engine.ready(index, *stage.address())
         return future
 
@@ -234,7 +234,7 @@ class GravacState(Session):
             place = {id(p): i for i, p in enumerate(self._model.parameters())}
             strangers = [p for p in seen if id(p) not in place]
             if strangers:
-                raise Error("hook: a parameter of another model than the one given")
+                raise Error("hook: a parameter does not belong to the model given")
             seen = sorted(seen, key=lambda p: place[id(p)])
         self._parameters = seen
         self._number = {id(p): i for i, p in enumerate(seen)}

@@ -110,7 +110,7 @@ def refuse_state(rank, kind, states):
     fixture = Fixture(kind, **STATIC)
     for wrong, expected in (
         (states[1 - rank], f"rank is {1 - rank} there and {rank} here"),
-        (dict(states[rank], gravac=7), "version 7 found, 2 expected"),
+        (dict(states[rank], gravac=7), "expected version 2, got 7"),
         (dict(states[rank], **{"fact/layout": "1"}), "layout is 1 there"),
         (dict(states[rank], **{"fact/compressor": "dgc"}), "compressor is dgc there and topk here"),
         ({k: v for k, v in states[rank].items() if k != "residual"}, "has no 'residual'"),
@@ -229,8 +229,8 @@ def refusal(options):
             "policy: no such policy 'magic'; known: " + ", ".join(_engine.policies()),
         ),
         (dict(compressor="top-k"), "no such compressor 'top-k'"),
-        (dict(policy="static", factor=0.5), "factor: 0.5 found, a number >= 1 expected"),
-        (dict(policy="gravac", epsilon=1.5), "epsilon 1.5"),
+        (dict(policy="static", factor=0.5), "factor: must be a finite number >= 1, got 0.5"),
+        (dict(policy="gravac", epsilon=1.5), "epsilon must be from 0 to 1, got 1.5"),
         (dict(policy="gravac", factor_min=100, factor_max=10), "100"),
         (dict(timeout=0), "timeout must be > 0 s, got 0 s"),
         (dict(check_every=-1), "check_every must be >= 0, got -1"),
@@ -241,7 +241,7 @@ def refusal(options):
         (dict(scaler=1024.0), "scaler must be a GradScaler, got float"),
         (dict(process_group=[0, 1]), "process_group must be a process group, got list"),
         (dict(optimizer=[1]), "optimizer must be a torch.optim.Optimizer, got list"),
-        (dict(weight_decay=0.1), "it stays with the optimizer"),
+        (dict(weight_decay=0.1), "weight-decay stays with the optimizer"),
         (dict(memory="momentum"), "optimizer= is missing"),
         (dict(exchange="shared"), "shared positions need a compressor"),
     ],
@@ -273,9 +273,9 @@ def test_refuses_arguments_of_wrong_types(make, message):
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda ps: torch.optim.Adam(ps), "Adam found, torch.optim.SGD expected"),
-        (lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9, nesterov=True), "Nesterov's momentum found"),
-        (lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9, dampening=0.1), "dampening 0.1 found, 0 expected"),
+        (lambda ps: torch.optim.Adam(ps), "optimizer must be torch.optim.SGD, got Adam"),
+        (lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9, nesterov=True), "expected plain momentum, got Nesterov's"),
+        (lambda ps: torch.optim.SGD(ps, 0.1, momentum=0.9, dampening=0.1), "dampening must be 0, got 0.1"),
     ],
 )
 def test_says_when_an_optimizer_does_not_allow_the_momentum_memory(make, message):
@@ -407,7 +407,7 @@ def log_folder(rank, kind, folder):
         assert lines_of(folder, "steps.jsonl")[3]["loss"] is None
         assert lines_of(folder, "steps.jsonl")[3]["train_seconds"] > lines_of(folder, "steps.jsonl")[2]["train_seconds"]
         assert [line["step"] for line in lines_of(folder, "evals.jsonl")] == [1, 2, 3]
-    with pytest.raises(gravac.Error, match="accuracy found, top1, top5, ppl or loss expected"):
+    with pytest.raises(gravac.Error, match="expected top1, top5, ppl or loss, got accuracy"):
         second.state.log_evaluation(accuracy=0.5)
 
 

@@ -36,7 +36,7 @@ double numbers_at(const Layout& layout, std::size_t rank, Values values) {
 
 // numbers_at() never falls as the rank rises, so the answer can be found by halving.
 std::size_t rank_for(const Layout& layout, double factor, Values values) {
-  require(factor >= 1, "powersgd: factor ", factor, " found, at least 1 expected");
+  require(factor >= 1, "powersgd: factor must be >= 1, got ", factor);
   // A little more than that many, so that a factor which is a rounded quotient gives its own rank.
   const double most = static_cast<double>(layout.entries()) / factor * (1 + 1e-9);
   std::size_t low = 1, high = 1;

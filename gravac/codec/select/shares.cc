@@ -48,12 +48,12 @@ void Shares::learn(std::span<const float> mean) {
 }
 
 void Shares::check(std::span<const double> numbers) {
-  require(numbers.size() == kNumbers, "checkpoint: ", numbers.size(), " cuts between shares found, ",
-          kNumbers, " expected");
+  require(numbers.size() == kNumbers, "checkpoint: expected ", kNumbers, " cuts between shares, got ",
+          numbers.size());
   double before = 0;
   for (const double cut : numbers) {
-    require(cut >= before && cut <= 1, "checkpoint: a cut between shares at ", cut, " found, ", before,
-            " to 1 expected");
+    require(cut >= before && cut <= 1, "checkpoint: a cut between shares must be from ", before,
+            " to 1, got ", cut);
     before = cut;
   }
 }

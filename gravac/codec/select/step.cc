@@ -56,8 +56,8 @@ struct Step::State {
         residual("residual", given.feedback ? entries : 0) {}
 
   void begin(std::span<const float> given) {
-    require(given.size() == entries, "step: gradient of ", given.size(), " entries found, ", entries,
-            " expected");
+    require(given.size() == entries, "step: expected a gradient of ", entries, " entries, got ",
+            given.size());
     require(!open, "step: the last step is still open; take, take_dense or discard it");
     gradient = given;
     was_zero = residual.zero();
@@ -160,8 +160,8 @@ Measurement Step::measure(std::span<const float> gradient, std::span<const doubl
   State& s = *state_;
   require(s.options.granularity == Granularity::layer,
           "step: a factor for each segment needs granularity layer");
-  require(factors.size() == s.ranges.size(), "step: ", factors.size(), " factors found, ", s.ranges.size(),
-          " expected");
+  require(factors.size() == s.ranges.size(), "step: expected ", s.ranges.size(), " factors, got ",
+          factors.size());
   for (const double factor : factors) keep_count(0, factor);
   s.begin(gradient);
   s.levels = 1;
@@ -174,8 +174,9 @@ Measurement Step::measure(std::span<const float> gradient, std::span<const doubl
 Measurement Step::measure_above(std::span<const float> gradient, const Thresholds& thresholds,
                                 Send expected) {
   State& s = *state_;
-  require(thresholds.candidate >= thresholds.minimum && thresholds.minimum >= 0, "step: thresholds ",
-          thresholds.minimum, " and ", thresholds.candidate, " found, 0 <= minimum <= candidate expected");
+  require(thresholds.candidate >= thresholds.minimum && thresholds.minimum >= 0,
+          "step: thresholds must satisfy 0 <= minimum <= candidate, got minimum ", thresholds.minimum,
+          " and candidate ", thresholds.candidate);
   require(s.survey.by_magnitude(), "step: compressor ", s.options.compressor,
           " does not choose by magnitude");
   s.begin(gradient);
@@ -219,7 +220,7 @@ Measurement Step::measure_dense(std::span<const float> gradient) {
 
 Norms Step::norms() const {
   State& s = *state_;
-  require(s.open, "step: no norms without an open step; call measure first");
+  require(s.open, "step: there are no norms until a step is open; call measure first");
   const auto sum_of_norms = [](const std::vector<double>& energies) {
     double sum = 0;
     for (const double energy : energies) sum += std::sqrt(energy);
@@ -254,7 +255,7 @@ SparseView Step::take(Send level) {
 
 void Step::take_dense(std::span<float> out) {
   State& s = *state_;
-  require(out.size() == s.entries, "step: room for ", out.size(), " entries found, ", s.entries, " expected");
+  require(out.size() == s.entries, "step: expected room for ", s.entries, " entries, got ", out.size());
   s.close();
   ++s.steps;
   if (!s.dense_only) s.survey.put_back();
@@ -287,7 +288,7 @@ StepState Step::state() const {
 }
 
 void Step::check(const StepState& state) {
-  require(state.spread >= 1 && state.spread <= 16, "step: spread ", state.spread, " found, 1 to 16 expected");
+  require(state.spread >= 1 && state.spread <= 16, "step: spread must be from 1 to 16, got ", state.spread);
 }
 
 void Step::restore(const StepState& state) {
